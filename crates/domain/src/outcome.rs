@@ -1,0 +1,39 @@
+//! What became of a request with an idempotency key.
+//!
+//! The four documented outcomes are values, not errors: this one enum feeds the HTTP status, the
+//! metric label and the log line.
+
+/// The answer that is stored with a key and replayed byte for byte.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredResponse {
+    pub status: u16,
+    pub content_type: String,
+    pub location: Option<String>,
+    pub body: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// This request did the work.
+    Created(StoredResponse),
+    /// An earlier request with this key and payload did.
+    Replayed(StoredResponse),
+    /// The key belongs to another payload; the members that differ, where they are known.
+    PayloadConflict { differing: Vec<&'static str> },
+    /// An earlier request with this key and payload is still running.
+    InFlight,
+}
+
+impl Outcome {
+    /// Every label, so that a metric can show each from the start.
+    pub const LABELS: [&'static str; 4] = ["created", "replayed", "payload_conflict", "in_flight"];
+
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Created(_) => "created",
+            Self::Replayed(_) => "replayed",
+            Self::PayloadConflict { .. } => "payload_conflict",
+            Self::InFlight => "in_flight",
+        }
+    }
+}
