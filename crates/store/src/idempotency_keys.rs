@@ -1,0 +1,84 @@
+//! The idempotency_keys table. Keys are written by `outbox::record_charges`, with what they stand for.
+
+use domain::{ChargeId, Endpoint, Fingerprint, IdempotencyKey, StoredResponse, TenantId};
+use tokio_postgres::Row;
+
+use crate::key_lock::KeyLock;
+use crate::{Connection, Error, Statement};
+
+pub(crate) const STATEMENTS: &[&Statement] = &[&PROBE];
+
+/// A key that is in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredKey {
+    pub fingerprint: Fingerprint,
+    pub charge_id: ChargeId,
+    /// `None` while the operation is unfinished.
+    pub response: Option<StoredResponse>,
+}
+
+impl StoredKey {
+    /// Reads the columns fingerprint_version, fingerprint, charge_id, response_status,
+    /// response_content_type, response_location and response_body from `first` on; `None` when the
+    /// row has no key.
+    pub(crate) fn read(row: &Row, first: usize) -> Result<Option<Self>, Error> {
+        let Some(version) = row.get::<_, Option<i16>>(first) else { return Ok(None) };
+        let unreadable = Error::Unreadable { what: "an idempotency key" };
+        let Some(fingerprint) = Fingerprint::from_stored(version, row.get(first + 1)) else {
+            return Err(unreadable);
+        };
+        let response = match row.get::<_, Option<i16>>(first + 3) {
+            None => None,
+            Some(status) => Some(StoredResponse {
+                status: u16::try_from(status).map_err(|_| unreadable)?,
+                content_type: row.get(first + 4),
+                location: row.get(first + 5),
+                body: row.get(first + 6),
+            }),
+        };
+        Ok(Some(Self { fingerprint, charge_id: ChargeId(row.get(first + 2)), response }))
+    }
+}
+
+/// What a look at a key shows, without writing anything.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Probe {
+    Stored(StoredKey),
+    /// The same command is running in another process.
+    SameCommandRuns,
+    /// No row, and nobody else runs this command.
+    Free,
+}
+
+const PROBE: Statement = Statement::new(
+    "look a key up",
+    "SELECT fingerprint_version, fingerprint, charge_id,
+            response_status, response_content_type, response_location, response_body,
+            CASE WHEN fingerprint IS NULL THEN pg_try_advisory_xact_lock($4) END
+     FROM (VALUES (1)) AS one
+     LEFT JOIN idempotency_keys
+       ON tenant_id = $1 AND endpoint = $2 AND key = $3
+      AND (expires_at IS NULL OR expires_at > clock_timestamp())",
+);
+
+/// Looks a key up; the lock it tries is given back at once.
+///
+/// # Errors
+/// [`Error::Statement`], or [`Error::Unreadable`] for a row that a newer version wrote.
+pub async fn probe(
+    connection: &Connection,
+    tenant: &TenantId,
+    endpoint: Endpoint,
+    key: IdempotencyKey,
+    lock: KeyLock,
+) -> Result<Probe, Error> {
+    let rows = connection
+        .query(&PROBE, &[&tenant.as_str(), &endpoint.as_str(), &key.uuid(), &lock.fingerprint])
+        .await?;
+    let row = rows.first().expect("invariant: the statement always yields one row");
+    if let Some(stored) = StoredKey::read(row, 0)? {
+        return Ok(Probe::Stored(stored));
+    }
+    let locked: Option<bool> = row.get(7);
+    Ok(if locked == Some(false) { Probe::SameCommandRuns } else { Probe::Free })
+}

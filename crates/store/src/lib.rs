@@ -1,0 +1,37 @@
+//! All SQL over the one schema: a module a table, the pool, the transaction and the migrations.
+//!
+//! A statement is a named constant directly above the one function that runs it. A function that
+//! takes a [`Transaction`] must be atomic with others; one that takes a [`Connection`] commits by
+//! itself. What a row means is `domain`'s business, and who may ask for it is the services'.
+
+mod error;
+mod pool;
+mod settings;
+mod statement;
+mod transaction;
+
+pub mod charges;
+pub mod idempotency_keys;
+pub mod inbox;
+pub mod key_lock;
+pub mod migrate;
+pub mod outbox;
+pub mod outbox_buckets;
+pub mod receipts;
+
+pub use error::Error;
+pub use pool::{Connection, Pool};
+pub use settings::DatabaseSettings;
+pub use statement::Statement;
+pub use transaction::Transaction;
+
+/// Every statement of the store, for the test that prepares each against the migrated schema.
+pub const STATEMENTS: &[&[&Statement]] = &[
+    charges::STATEMENTS,
+    idempotency_keys::STATEMENTS,
+    inbox::STATEMENTS,
+    outbox::STATEMENTS,
+    outbox::relay::STATEMENTS,
+    outbox_buckets::STATEMENTS,
+    receipts::STATEMENTS,
+];

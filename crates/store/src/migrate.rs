@@ -1,0 +1,219 @@
+//! The migration runner: brings a database to the schema that this binary was built with.
+//!
+//! Run by `migrate`, never by a service at its start. Many may run at once: one works, the others
+//! wait and then find nothing to do.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tokio_postgres::{Client, NoTls};
+
+use crate::{Connection, Error, Pool, Statement};
+
+/// One file of `migrations/`, as it was when this binary was built.
+#[derive(Debug, Clone, Copy)]
+pub struct Migration {
+    pub name: &'static str,
+    pub sql: &'static str,
+}
+
+macro_rules! migrations {
+    ($($name:literal),+ $(,)?) => {
+        &[$(Migration { name: $name, sql: include_str!(concat!("../../../migrations/", $name)) }),+]
+    };
+}
+
+/// All migrations in order; the first has version 1.
+pub const MIGRATIONS: &[Migration] = migrations![
+    "0001_charges.sql",
+    "0002_idempotency_keys.sql",
+    "0003_outbox.sql",
+    "0004_inbox.sql",
+    "0005_receipts.sql",
+];
+
+/// Runs a file's statements one by one outside a transaction, for what PostgreSQL refuses inside
+/// one (CREATE INDEX CONCURRENTLY). Such a file can be cut off between its statements, so each of
+/// them must be one that may run twice (IF NOT EXISTS).
+const NO_TRANSACTION: &str = "-- no-transaction";
+
+/// Any constant that nothing else locks: "oncebox" in ASCII.
+const LOCK: i64 = 0x6f_6e_63_65_62_6f_78;
+
+/// Long enough for a big index that another runner is building.
+const LOCK_DEADLINE: Duration = Duration::from_secs(30 * 60);
+const LOCK_POLL: Duration = Duration::from_millis(100);
+
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateError {
+    #[error("could not {operation}")]
+    Database {
+        operation: String,
+        #[source]
+        source: tokio_postgres::Error,
+    },
+    #[error("another migration has held the lock for 30 minutes; end it, then run this again")]
+    Locked,
+    #[error(
+        "the database has migration {version} ({name}), which this binary does not know; \
+         run a binary that is at least as new as the database"
+    )]
+    UnknownVersion { version: i32, name: String },
+    #[error(
+        "migrations/{name} was changed after it had been applied; \
+         put it back as it was and write the change as a new migration"
+    )]
+    Changed { name: &'static str },
+}
+
+/// Applies what is missing and returns its names.
+///
+/// # Errors
+/// [`MigrateError`]. Whatever was applied before stays applied; running again goes on from there.
+pub async fn run(url: &str) -> Result<Vec<&'static str>, MigrateError> {
+    run_these(url, MIGRATIONS).await
+}
+
+/// [`run`] with other migrations than this binary's own.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_these(
+    url: &str,
+    migrations: &[Migration],
+) -> Result<Vec<&'static str>, MigrateError> {
+    // Not from the pool: the lock belongs to the session, and statements may take long.
+    let (client, connection) =
+        tokio_postgres::connect(url, NoTls).await.map_err(failed("connect to the database"))?;
+    let driver = tokio::spawn(connection);
+    let applied = apply_missing(&client, migrations).await;
+    // The session ends with the client, and the lock with the session.
+    drop(client);
+    let _ = driver.await;
+    applied
+}
+
+async fn apply_missing(
+    client: &Client,
+    migrations: &[Migration],
+) -> Result<Vec<&'static str>, MigrateError> {
+    lock(client).await?;
+    // Rather give up than queue behind a long transaction with everybody else queueing behind us.
+    execute(client, "SET lock_timeout = '10s'").await?;
+    execute(
+        client,
+        "CREATE TABLE IF NOT EXISTS schema_migrations (
+             version    integer PRIMARY KEY,
+             name       text NOT NULL,
+             checksum   bytea NOT NULL,
+             applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+         )",
+    )
+    .await?;
+    let done = verify_applied(client, migrations).await?;
+    let mut applied = Vec::new();
+    for (version, migration) in (1_i32..).zip(migrations).skip(done) {
+        tracing::info!(migration = migration.name, "applying");
+        apply(client, version, migration).await?;
+        applied.push(migration.name);
+    }
+    Ok(applied)
+}
+
+/// Tries the lock until it is free. Waiting inside the server would be a transaction that
+/// CREATE INDEX CONCURRENTLY in turn waits for: a deadlock.
+async fn lock(client: &Client) -> Result<(), MigrateError> {
+    let attempts = LOCK_DEADLINE.as_millis() / LOCK_POLL.as_millis();
+    for attempt in 0..attempts {
+        let row = client
+            .query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK])
+            .await
+            .map_err(failed("take the migration lock"))?;
+        if row.get(0) {
+            return Ok(());
+        }
+        if attempt == 0 {
+            tracing::info!("another migration is running; waiting for it");
+        }
+        tokio::time::sleep(LOCK_POLL).await;
+    }
+    Err(MigrateError::Locked)
+}
+
+/// How many of `migrations` are applied; refuses a database that they do not lead to.
+async fn verify_applied(client: &Client, migrations: &[Migration]) -> Result<usize, MigrateError> {
+    let rows = client
+        .query("SELECT version, name, checksum FROM schema_migrations ORDER BY version", &[])
+        .await
+        .map_err(failed("read schema_migrations"))?;
+    for (position, row) in rows.iter().enumerate() {
+        let Some(migration) = migrations.get(position) else {
+            return Err(MigrateError::UnknownVersion { version: row.get(0), name: row.get(1) });
+        };
+        if row.get::<_, &[u8]>(2) != checksum(migration) {
+            return Err(MigrateError::Changed { name: migration.name });
+        }
+    }
+    Ok(rows.len())
+}
+
+async fn apply(client: &Client, version: i32, migration: &Migration) -> Result<(), MigrateError> {
+    let in_transaction = !migration.sql.starts_with(NO_TRANSACTION);
+    if in_transaction {
+        execute(client, "BEGIN").await?;
+        client.batch_execute(migration.sql).await.map_err(failed(migration.name))?;
+    } else {
+        for statement in statements(migration.sql) {
+            client.batch_execute(statement).await.map_err(failed(migration.name))?;
+        }
+    }
+    client
+        .execute(
+            "INSERT INTO schema_migrations (version, name, checksum) VALUES ($1, $2, $3)",
+            &[&version, &migration.name, &checksum(migration).as_slice()],
+        )
+        .await
+        .map_err(failed(migration.name))?;
+    if in_transaction {
+        execute(client, "COMMIT").await?;
+    }
+    Ok(())
+}
+
+/// The statements of a no-transaction file, which must each end a line with `;`: several in one
+/// message would be one transaction.
+fn statements(sql: &str) -> impl Iterator<Item = &str> {
+    sql.split_inclusive(";\n").map(str::trim).filter(|statement| {
+        statement.lines().any(|line| !line.trim().is_empty() && !line.trim().starts_with("--"))
+    })
+}
+
+fn checksum(migration: &Migration) -> [u8; 32] {
+    Sha256::digest(migration.sql).into()
+}
+
+async fn execute(client: &Client, sql: &str) -> Result<(), MigrateError> {
+    client.batch_execute(sql).await.map_err(failed(sql))
+}
+
+fn failed(operation: &str) -> impl FnOnce(tokio_postgres::Error) -> MigrateError {
+    let operation = operation.lines().next().unwrap_or_default().to_owned();
+    move |source| MigrateError::Database { operation, source }
+}
+
+const APPLIED_VERSION: Statement = Statement::new(
+    "read the schema version",
+    "SELECT coalesce(max(version), 0) FROM schema_migrations",
+);
+
+/// Is the schema at least as new as this binary expects? A newer one is fine: migrations keep the
+/// previous binary working (`migrations/README.md`).
+///
+/// # Errors
+/// [`Error::Statement`], also when the database has never been migrated.
+pub async fn is_current(pool: &Pool) -> Result<bool, Error> {
+    let connection: Connection = pool.get().await?;
+    let row = connection.query_opt(&APPLIED_VERSION, &[]).await?;
+    let applied: i32 = row.map_or(0, |row| row.get(0));
+    Ok(usize::try_from(applied).is_ok_and(|applied| applied >= MIGRATIONS.len()))
+}

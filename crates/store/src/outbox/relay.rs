@@ -1,0 +1,2 @@
+use crate::Statement;
+pub(crate) const STATEMENTS: &[&Statement] = &[];
