@@ -1,0 +1,216 @@
+//! A private Apache Kafka cluster in KRaft mode: one node, or several with real replication.
+//!
+//! Topics and clients are in `topic`; here is only what runs.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures_util::future::try_join_all;
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+
+use crate::checkout;
+use crate::kafka_jars::Jars;
+use crate::logs::Log;
+use crate::ports;
+use crate::process::{Process, Spec};
+
+/// Three nodes on two busy cores took half of this.
+const START_LIMIT: Duration = Duration::from_secs(90);
+/// A metadata request that is not answered by then is sent anew.
+const METADATA_LIMIT: Duration = Duration::from_secs(2);
+/// A clean stop hands its partitions over and flushes; the last node has nobody to hand them to.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+pub struct Kafka {
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    name: String,
+    port: u16,
+    argv: Vec<String>,
+    log: Log,
+    process: Option<Process>,
+}
+
+impl Kafka {
+    /// Formats and starts a cluster of `size` nodes below `home`.
+    pub async fn start(jars: &Jars, home: &Path, logs: &Path, size: usize) -> Result<Self> {
+        ensure!((1..=9).contains(&size), "a cluster of {size} brokers: 1 to 9 are possible");
+        for attempt in 1.. {
+            let mut kafka = Self::prepare(jars, home, logs, size).await?;
+            match kafka.start_again().await {
+                Ok(()) => return Ok(kafka),
+                Err(_) if attempt < ports::ATTEMPTS && kafka.lost_a_port() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// `host:port` of every node, for `bootstrap.servers`.
+    pub fn brokers(&self) -> String {
+        let addresses: Vec<_> =
+            self.nodes.iter().map(|n| format!("127.0.0.1:{}", n.port)).collect();
+        addresses.join(",")
+    }
+
+    pub fn size(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.nodes.iter_mut().filter_map(|node| node.process.as_mut())
+    }
+
+    /// Starts every node that does not run, on its old port with its old data, and waits for all.
+    pub async fn start_again(&mut self) -> Result<()> {
+        for node in self.nodes.iter_mut().filter(|node| node.process.is_none()) {
+            let spec = Spec::server(&node.name, node.argv.clone(), node.log.path().to_owned());
+            node.process = Some(Process::spawn(&spec)?);
+        }
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            for node in &mut self.nodes {
+                let process = node.process.as_mut().expect("invariant: all were started above");
+                if let Some(status) = process.exited() {
+                    node.process = None;
+                    bail!("{} ended with {status}\n{}", node.name, node.log.tail());
+                }
+            }
+            if registered(self.brokers()).await == self.nodes.len() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "Kafka is not ready\n{}", self.nodes[0].log.tail());
+        }
+    }
+
+    /// SIGTERM to every node: a clean stop.
+    pub async fn stop(&mut self) -> Result<()> {
+        self.processes_mut().for_each(Process::ask_to_end);
+        for node in &mut self.nodes {
+            if let Some(mut process) = node.process.take() {
+                process.stop(STOP_LIMIT).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// SIGKILL to one node, counted from 0.
+    pub fn kill(&mut self, node: usize) -> Result<()> {
+        let process = self.nodes.get_mut(node).context("no such node")?.process.take();
+        process.map_or(Ok(()), |mut process| process.kill().map(|_| ()))
+    }
+
+    fn lost_a_port(&self) -> bool {
+        self.nodes.iter().any(|node| node.log.contains("Address already in use"))
+    }
+
+    async fn prepare(jars: &Jars, home: &Path, logs: &Path, size: usize) -> Result<Self> {
+        let mut listeners = Vec::with_capacity(size);
+        for _ in 0..size {
+            listeners.push(ports::free::<2>()?);
+        }
+        // Kafka wants 16 bytes in URL-safe base64; 21 hex digits and an `A` are just that.
+        let cluster_id = format!("{}A", &uuid::Uuid::new_v4().simple().to_string()[..21]);
+        let mut nodes = Vec::with_capacity(size);
+        for (index, [port, _]) in listeners.iter().enumerate() {
+            let dir = home.join(format!("node-{}-{port}", index + 1));
+            fs::create_dir_all(&dir)?;
+            let file = dir.join("server.properties");
+            fs::write(&file, properties(index, &listeners, &dir))?;
+            let name = format!("kafka-{}", index + 1);
+            let log = Log::new(logs, &name);
+            let argv = java(jars, size, &["kafka.Kafka", &file.to_string_lossy()])?;
+            nodes.push((Node { name, port: *port, argv, log, process: None }, file));
+        }
+        // A Java program each, so side by side.
+        try_join_all(nodes.iter().map(|(node, file)| format(jars, node, file, &cluster_id)))
+            .await?;
+        Ok(Self { nodes: nodes.into_iter().map(|(node, _)| node).collect() })
+    }
+}
+
+impl Drop for Kafka {
+    fn drop(&mut self) {
+        // All at once; the nodes' own destructors wait.
+        self.processes_mut().for_each(Process::ask_to_end);
+    }
+}
+
+async fn format(jars: &Jars, node: &Node, properties: &Path, cluster_id: &str) -> Result<()> {
+    let file = properties.to_string_lossy();
+    let argv =
+        java(jars, 1, &["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", &file])?;
+    let spec = Spec::server("kafka-format", argv, node.log.path().to_owned());
+    let status = Process::spawn(&spec)?.wait(START_LIMIT).await.context("kafka-format hangs")?;
+    ensure!(status.success(), "formatting {} ended with {status}\n{}", node.name, node.log.tail());
+    Ok(())
+}
+
+fn java(jars: &Jars, size: usize, rest: &[&str]) -> Result<Vec<String>> {
+    let program = std::env::var("JAVA_HOME").map_or_else(
+        |_| "java".into(),
+        |home| PathBuf::from(home).join("bin/java").to_string_lossy().into_owned(),
+    );
+    let logging = checkout::root()?.join("deploy/local/kafka/log4j2.xml");
+    // Measured resident: 380 MB for one node, 340 MB each of three.
+    let heap = if size == 1 { "-Xmx512m" } else { "-Xmx384m" };
+    let mut argv = vec![program, heap.to_owned(), "-XX:+ExitOnOutOfMemoryError".to_owned()];
+    argv.push(format!("-Dlog4j2.configurationFile={}", logging.display()));
+    argv.extend(["-cp".to_owned(), format!("{}/*", jars.dir.display())]);
+    argv.extend(rest.iter().map(|&word| word.to_owned()));
+    Ok(argv)
+}
+
+fn properties(index: usize, listeners: &[[u16; 2]], dir: &Path) -> String {
+    let size = listeners.len();
+    let replicas = size.min(3);
+    // A record is acknowledged when it is on two brokers, where there are three.
+    let in_sync = if replicas == 3 { 2 } else { 1 };
+    let [port, controller] = listeners[index];
+    let voters: Vec<String> = listeners
+        .iter()
+        .enumerate()
+        .map(|(other, [_, port])| format!("{}@127.0.0.1:{port}", other + 1))
+        .collect();
+    let mut text = format!(
+        "process.roles=broker,controller\n\
+         node.id={}\n\
+         controller.quorum.voters={}\n\
+         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
+         controller.listener.names=CONTROLLER\n\
+         log.dirs={}\n\
+         auto.create.topics.enable=false\n\
+         group.initial.rebalance.delay.ms=0\n\
+         default.replication.factor={replicas}\n\
+         min.insync.replicas={in_sync}\n",
+        index + 1,
+        voters.join(","),
+        dir.join("log").display(),
+    );
+    for prefix in ["offsets.topic", "transaction.state.log", "share.coordinator.state.topic"] {
+        // The default of 50 partitions is 50 directories to open at every start.
+        let _infallible = writeln!(text, "{prefix}.replication.factor={replicas}");
+        let _infallible = writeln!(text, "{prefix}.num.partitions=4");
+    }
+    for prefix in ["transaction.state.log", "share.coordinator.state.topic"] {
+        let _infallible = writeln!(text, "{prefix}.min.isr={in_sync}");
+    }
+    text
+}
+
+/// How many brokers the cluster itself says are there; 0 when nobody answers.
+async fn registered(brokers: String) -> usize {
+    let ask = move || -> Option<usize> {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", brokers);
+        let client: BaseConsumer = config.create().ok()?;
+        Some(client.fetch_metadata(None, METADATA_LIMIT).ok()?.brokers().len())
+    };
+    tokio::task::spawn_blocking(ask).await.ok().flatten().unwrap_or(0)
+}

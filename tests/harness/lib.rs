@@ -1,0 +1,14 @@
+//! The harness: real PostgreSQL, real Apache Kafka and the built binaries as processes.
+//!
+//! `make demo`, `make stack` and every test that needs a server use it; nothing else starts servers.
+//! It knows the services only by their contracts (settings, HTTP, topic, tables, metrics).
+
+pub mod checkout;
+pub mod kafka;
+pub mod kafka_jars;
+pub mod logs;
+pub mod ports;
+pub mod postgres;
+pub mod process;
+pub mod run_dir;
+pub mod servers;
