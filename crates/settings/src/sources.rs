@@ -45,9 +45,9 @@ impl Sources {
         sources
     }
 
+    /// Notes that there is a file and that nothing of it is known.
     pub fn broken_file(&mut self, name: String, why: String) {
-        let origin = Origin::File { name, line: 1 };
-        self.problems.push(Problem { key: String::new(), origin, why, allowed: None });
+        self.problems.push(Problem { key: name, origin: Origin::Unset, why, allowed: None });
         self.file_is_broken = true;
     }
 
