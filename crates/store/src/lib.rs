@@ -11,6 +11,7 @@ mod statement;
 mod transaction;
 
 pub mod charges;
+pub mod dead_letters;
 pub mod idempotency_keys;
 pub mod inbox;
 pub mod key_lock;
@@ -28,6 +29,7 @@ pub use transaction::Transaction;
 /// Every statement of the store, for the test that prepares each against the migrated schema.
 pub const STATEMENTS: &[&[&Statement]] = &[
     charges::STATEMENTS,
+    dead_letters::STATEMENTS,
     idempotency_keys::STATEMENTS,
     inbox::STATEMENTS,
     outbox::STATEMENTS,

@@ -30,6 +30,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     "0003_outbox.sql",
     "0004_inbox.sql",
     "0005_receipts.sql",
+    "0006_dead_letters.sql",
 ];
 
 /// Runs a file's statements one by one outside a transaction, for what PostgreSQL refuses inside
