@@ -3,6 +3,11 @@
 //! `make demo`, `make stack` and every test that needs a server use it; nothing else starts servers.
 //! It knows the services only by their contracts (settings, HTTP, topic, tables, metrics).
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the bans are for services; the harness starts servers, waits for them and looks inside"
+)]
+
 pub mod checkout;
 pub mod kafka;
 pub mod kafka_jars;

@@ -189,7 +189,7 @@ impl Watchdog {
         let child = Command::new("sh")
             .args([
                 "-c",
-                "read -r _; kill -KILL -- \"-$1\"",
+                "read -r _; kill -s KILL -- \"-$1\"",
                 "watchdog",
                 &process.pid().to_string(),
             ])
