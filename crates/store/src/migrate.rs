@@ -47,9 +47,9 @@ const LOCK_POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
-    #[error("could not {operation}")]
+    #[error("migration failed: {operation}")]
     Database {
-        operation: String,
+        operation: &'static str,
         #[source]
         source: tokio_postgres::Error,
     },
@@ -100,7 +100,7 @@ async fn apply_missing(
 ) -> Result<Vec<&'static str>, MigrateError> {
     lock(client).await?;
     // Rather give up than queue behind a long transaction with everybody else queueing behind us.
-    execute(client, "SET lock_timeout = '10s'").await?;
+    execute(client, "SET lock_timeout = '10s'", "set lock_timeout").await?;
     execute(
         client,
         "CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -109,6 +109,7 @@ async fn apply_missing(
              checksum   bytea NOT NULL,
              applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
          )",
+        "create schema_migrations",
     )
     .await?;
     let done = verify_applied(client, migrations).await?;
@@ -161,11 +162,11 @@ async fn verify_applied(client: &Client, migrations: &[Migration]) -> Result<usi
 async fn apply(client: &Client, version: i32, migration: &Migration) -> Result<(), MigrateError> {
     let in_transaction = !migration.sql.starts_with(NO_TRANSACTION);
     if in_transaction {
-        execute(client, "BEGIN").await?;
-        client.batch_execute(migration.sql).await.map_err(failed(migration.name))?;
+        execute(client, "BEGIN", "begin a migration").await?;
+        execute(client, migration.sql, migration.name).await?;
     } else {
         for statement in statements(migration.sql) {
-            client.batch_execute(statement).await.map_err(failed(migration.name))?;
+            execute(client, statement, migration.name).await?;
         }
     }
     client
@@ -176,7 +177,7 @@ async fn apply(client: &Client, version: i32, migration: &Migration) -> Result<(
         .await
         .map_err(failed(migration.name))?;
     if in_transaction {
-        execute(client, "COMMIT").await?;
+        execute(client, "COMMIT", "commit a migration").await?;
     }
     Ok(())
 }
@@ -193,12 +194,12 @@ fn checksum(migration: &Migration) -> [u8; 32] {
     Sha256::digest(migration.sql).into()
 }
 
-async fn execute(client: &Client, sql: &str) -> Result<(), MigrateError> {
-    client.batch_execute(sql).await.map_err(failed(sql))
+#[expect(clippy::disallowed_methods, reason = "a migration is a file of statements")]
+async fn execute(client: &Client, sql: &str, operation: &'static str) -> Result<(), MigrateError> {
+    client.batch_execute(sql).await.map_err(failed(operation))
 }
 
-fn failed(operation: &str) -> impl FnOnce(tokio_postgres::Error) -> MigrateError {
-    let operation = operation.lines().next().unwrap_or_default().to_owned();
+fn failed(operation: &'static str) -> impl FnOnce(tokio_postgres::Error) -> MigrateError {
     move |source| MigrateError::Database { operation, source }
 }
 

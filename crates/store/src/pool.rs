@@ -93,6 +93,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Statement`] when the server refuses or the connection has ended.
+    #[expect(clippy::disallowed_methods, reason = "the one place: what it returns is wrapped")]
     pub async fn transaction(&mut self) -> Result<Transaction<'_>, Error> {
         let inner = self.0.transaction().await.map_err(Error::statement("begin a transaction"))?;
         Ok(Transaction::new(inner))

@@ -1,0 +1,276 @@
+//! The committer: writes whatever charges are waiting in one statement.
+//!
+//! There is one a process, with a connection of its own. It never waits for more work: with one
+//! client a batch is one charge, under load the commit of one batch is the time in which the next
+//! gathers. A batch that fails is settled one by one, beside the committer, so that a bad charge or
+//! a held key never fails or delays its neighbours. `batch.max = 1` is the same code.
+
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable as _};
+use domain::{Endpoint, Outcome, StoredResponse};
+use store::outbox::{ChargeRecord, Recorded, record_charges};
+use store::{Connection, DatabaseSettings, Pool};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use crate::in_flight::First;
+use crate::metrics::Metrics;
+use crate::settings::{BatchSettings, Retention};
+use crate::settled;
+
+const ENDPOINT: Endpoint = Endpoint::CreateCharge;
+
+/// How long a whole batch waits for a lock that one of its keys meets. Shorter than
+/// `database.lock_timeout`, which the charge then has for itself.
+const BATCH_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Between two tries of one charge: a restarting server needs a second or two.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_millis(500);
+
+/// Why there is no outcome. The same command may be sent again under its key.
+#[derive(Debug)]
+pub enum Failure {
+    /// The queue is full, the database is away, or the time is up.
+    Unavailable(&'static str),
+    /// A fault of ours.
+    Bug(store::Error),
+}
+
+impl From<store::Error> for Failure {
+    fn from(error: store::Error) -> Self {
+        if error.is_unavailable() {
+            tracing::warn!(error = &error as &dyn std::error::Error, "database unavailable");
+            Self::Unavailable("the database is unavailable")
+        } else {
+            Self::Bug(error)
+        }
+    }
+}
+
+/// Where charges are handed in.
+#[derive(Clone)]
+pub struct Committer {
+    queue: mpsc::Sender<Job>,
+    deadline: Duration,
+    metrics: Metrics,
+}
+
+struct Job {
+    record: ChargeRecord,
+    /// Keeps the key's later requests waiting until this one has ended, whoever listens.
+    first: First,
+    reply: oneshot::Sender<Result<Outcome, Failure>>,
+    deadline: Instant,
+}
+
+impl Committer {
+    /// Starts the committer. It ends when every clone is dropped and all that was handed in is
+    /// settled; `tasks` tells when.
+    ///
+    /// # Errors
+    /// [`store::Error::NoConnection`] when the database's URL cannot be read.
+    pub fn start(
+        settings: &BatchSettings,
+        retention: Retention,
+        deadline: Duration,
+        database: &DatabaseSettings,
+        pool: Pool,
+        metrics: Metrics,
+        tasks: &TaskTracker,
+    ) -> Result<Self, store::Error> {
+        let own = DatabaseSettings {
+            pool_max: 1,
+            lock_timeout: database.lock_timeout.min(BATCH_LOCK_TIMEOUT),
+            ..database.clone()
+        };
+        let own = Pool::new(&own, "charge-api committer")?;
+        let (queue, waiting) = mpsc::channel(settings.queue.try_into().unwrap_or(usize::MAX));
+        let lane = Lane { pool, retention, metrics: metrics.clone() };
+        let batches = Batches { own, connection: None, lane, tasks: tasks.clone() };
+        tasks.spawn(batches.run(waiting, settings.max.into()));
+        Ok(Self { queue, deadline, metrics })
+    }
+
+    /// Writes the charge, or finds out what its key stands for. Dropping the future does not
+    /// cancel the write.
+    ///
+    /// # Errors
+    /// [`Failure`]: the command may be sent again under its key.
+    pub async fn settle(&self, record: ChargeRecord, first: First) -> Result<Outcome, Failure> {
+        let (reply, answer) = oneshot::channel();
+        let deadline = Instant::now() + self.deadline;
+        // Counted before it is handed in: the committer may take it at once.
+        self.metrics.committer_queue_length.inc();
+        self.queue.try_send(Job { record, first, reply, deadline }).map_err(|_full| {
+            self.metrics.committer_queue_length.dec();
+            Failure::Unavailable("too many charges are waiting")
+        })?;
+        match tokio::time::timeout_at(deadline, answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_job_dropped)) => Err(Failure::Unavailable("the process is ending")),
+            Err(_elapsed) => Err(Failure::Unavailable("the database took too long")),
+        }
+    }
+}
+
+/// The loop over batches.
+struct Batches {
+    /// A pool of one, so that reads and single charges never take the committer's connection.
+    own: Pool,
+    connection: Option<Connection>,
+    lane: Lane,
+    tasks: TaskTracker,
+}
+
+impl Batches {
+    async fn run(mut self, mut waiting: mpsc::Receiver<Job>, max: usize) {
+        let mut batch = Vec::with_capacity(max);
+        while waiting.recv_many(&mut batch, max).await > 0 {
+            let size = batch.len();
+            let metrics = &self.lane.metrics;
+            metrics.committer_queue_length.sub(i64::try_from(size).unwrap_or(i64::MAX));
+            #[expect(clippy::cast_precision_loss, reason = "a batch has at most 1000 charges")]
+            metrics.committer_batch_size.observe(size as f64);
+            self.settle(&mut batch).await;
+        }
+    }
+
+    async fn settle(&mut self, batch: &mut Vec<Job>) {
+        match self.record(batch).await {
+            Ok(recorded) => {
+                for (job, recorded) in batch.drain(..).zip(recorded) {
+                    match outcome_of(&job.record, &recorded) {
+                        Some(outcome) => job.end(Ok(outcome)),
+                        None => self.settle_alone(job),
+                    }
+                }
+            }
+            Err(store::Error::NoConnection { operation, source }) => {
+                // Nothing was sent, so nothing is unknown: say so at once.
+                tracing::warn!(
+                    error = &*source as &dyn std::error::Error,
+                    operation,
+                    "no connection"
+                );
+                for job in batch.drain(..) {
+                    job.end(Err(Failure::Unavailable("the database is unavailable")));
+                }
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    charges = batch.len(),
+                    "batch failed; settling its charges one by one"
+                );
+                for job in batch.drain(..) {
+                    self.settle_alone(job);
+                }
+            }
+        }
+    }
+
+    async fn record(&mut self, batch: &[Job]) -> Result<Vec<Recorded>, store::Error> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.own.get().await?,
+        };
+        let records: Vec<&ChargeRecord> = batch.iter().map(|job| &job.record).collect();
+        match record_charges(&connection, ENDPOINT, self.lane.retention.0, &records).await {
+            Ok(recorded) => {
+                self.connection = Some(connection);
+                Ok(recorded)
+            }
+            Err(error) => {
+                connection.discard();
+                Err(error)
+            }
+        }
+    }
+
+    fn settle_alone(&self, job: Job) {
+        let lane = self.lane.clone();
+        self.tasks.spawn(async move { lane.settle(job).await });
+    }
+}
+
+/// Settles single charges, on the pool that reads use.
+#[derive(Clone)]
+struct Lane {
+    pool: Pool,
+    retention: Retention,
+    metrics: Metrics,
+}
+
+impl Lane {
+    /// Runs the statement for this charge alone until it says what became of it. An earlier try may
+    /// have been committed without an answer; the statement then finds the charge's own id.
+    async fn settle(&self, job: Job) {
+        self.metrics.committer_settled_alone.inc();
+        let backoff = ExponentialBuilder::default()
+            .with_min_delay(RETRY_FIRST)
+            .with_max_delay(RETRY_MAX)
+            .with_jitter()
+            .without_max_times();
+        let tries = (|| self.once(&job.record)).retry(backoff).when(|failure| match failure {
+            Failure::Unavailable(_) => true,
+            Failure::Bug(_) => false,
+        });
+        let result = tokio::time::timeout_at(job.deadline, tries)
+            .await
+            .unwrap_or(Err(Failure::Unavailable("the database took too long")));
+        job.end(result);
+    }
+
+    async fn once(&self, record: &ChargeRecord) -> Result<Outcome, Failure> {
+        let connection = self.pool.get().await?;
+        let recorded = record_charges(&connection, ENDPOINT, self.retention.0, &[record]).await?;
+        let recorded = recorded.into_iter().next().expect("invariant: one entry a record");
+        match (outcome_of(record, &recorded), recorded) {
+            (Some(outcome), _) => Ok(outcome),
+            (None, Recorded::Stored(stored)) => {
+                let (tenant, fingerprint) = (&record.tenant, &record.fingerprint);
+                settled::outcome(&connection, tenant, fingerprint, &record.charge, stored).await
+            }
+            (None, _) => Err(Failure::Unavailable("the key is contended")),
+        }
+    }
+}
+
+/// What the statement's word means for a charge; `None` when the database has to be asked again.
+fn outcome_of(record: &ChargeRecord, recorded: &Recorded) -> Option<Outcome> {
+    match recorded {
+        Recorded::Written => Some(Outcome::Created(answer(record))),
+        Recorded::Stored(stored) if stored.charge_id == record.charge_id => {
+            Some(Outcome::Created(answer(record)))
+        }
+        Recorded::Stored(stored) if stored.fingerprint == record.fingerprint => {
+            Some(stored.response.clone().map_or(Outcome::InFlight, Outcome::Replayed))
+        }
+        Recorded::SameCommandRuns => Some(Outcome::InFlight),
+        // Which members differ is not known before the other command has committed.
+        Recorded::OtherCommandRuns => Some(Outcome::PayloadConflict { differing: vec![] }),
+        Recorded::Stored(_) | Recorded::Unseen => None,
+    }
+}
+
+fn answer(record: &ChargeRecord) -> StoredResponse {
+    StoredResponse {
+        status: 201,
+        content_type: "application/json".into(),
+        location: Some(record.location.clone()),
+        body: record.body.clone(),
+    }
+}
+
+impl Job {
+    fn end(self, result: Result<Outcome, Failure>) {
+        if let Ok(outcome) = &result {
+            self.first.settle(outcome);
+        }
+        // The client may be gone; the charge is written all the same.
+        let _ = self.reply.send(result);
+    }
+}

@@ -1,0 +1,157 @@
+//! The charge API: HTTP in, one transaction out.
+//!
+//! A charge comes in by `routes/charges.rs` and is created by `create_charge.rs`. What a key means
+//! is decided there and in the database, never by a cache; events are published by the relay.
+
+mod api_error;
+mod charge_body;
+mod committer;
+mod create_charge;
+mod in_flight;
+mod metrics;
+mod request_body;
+mod routes;
+mod settings;
+mod settled;
+mod trace_context;
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use actix_web::dev::{Server, ServerHandle};
+use actix_web::middleware::from_fn;
+use actix_web::web::Data;
+use actix_web::{App as ActixApp, HttpServer};
+use prometheus::Registry;
+use store::Pool;
+use telemetry::{Condition, Readiness};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::committer::Committer;
+use crate::create_charge::Context;
+use crate::in_flight::InFlight;
+use crate::metrics::Metrics;
+pub use crate::settings::{Auth, BatchSettings, ChargeSettings, HttpSettings, Settings};
+
+/// How often the database is asked whether it is there, for readiness.
+const DATABASE_CHECK: Duration = Duration::from_secs(1);
+
+/// What every request handler needs.
+pub struct Api {
+    context: Context,
+    http: HttpSettings,
+    charges: ChargeSettings,
+    metrics: Metrics,
+}
+
+/// The bound API, which answers once [`App::run`] is polled.
+pub struct App {
+    server: Server,
+    addr: SocketAddr,
+    /// Charges that were accepted and are still being written.
+    tasks: TaskTracker,
+    pool: Pool,
+    database: Condition,
+    accepting: Condition,
+}
+
+impl App {
+    /// Binds the public port and starts the committer.
+    ///
+    /// # Errors
+    /// When the port is taken or the database's URL cannot be read.
+    pub fn bind(
+        settings: &Settings,
+        registry: &Registry,
+        readiness: &Readiness,
+    ) -> anyhow::Result<Self> {
+        let metrics = Metrics::register(registry);
+        let pool = Pool::new(&settings.database, "charge-api")?;
+        let tasks = TaskTracker::new();
+        let committer = Committer::start(
+            &settings.batch,
+            settings.idempotency.retention,
+            settings.http.deadline,
+            &settings.database,
+            pool.clone(),
+            metrics.clone(),
+            &tasks,
+        )?;
+        let context = Context {
+            in_flight: InFlight::default(),
+            committer,
+            pool: pool.clone(),
+            in_flight_wait: settings.idempotency.in_flight_wait,
+        };
+        let api = Data::new(Api {
+            context,
+            http: settings.http.clone(),
+            charges: settings.charges.clone(),
+            metrics,
+        });
+        let listener = TcpListener::bind(settings.http.listen)?;
+        let addr = listener.local_addr()?;
+        let workers = usize::from(settings.http.workers);
+        let connections = usize::try_from(settings.http.connections_max)?.div_ceil(workers);
+        let server = HttpServer::new(move || {
+            ActixApp::new()
+                .app_data(api.clone())
+                .wrap(from_fn(routes::measure))
+                .configure(routes::configure)
+        })
+        .workers(workers)
+        .max_connections(connections)
+        .shutdown_timeout(settings.shutdown.grace.as_secs())
+        .disable_signals()
+        .listen(listener)?
+        .run();
+        let (database, accepting) =
+            (readiness.condition("database"), readiness.condition("accepting"));
+        Ok(Self { server, addr, tasks, pool, database, accepting })
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Serves until the token is cancelled, then lets running requests end, and with them every
+    /// charge that was accepted.
+    ///
+    /// # Errors
+    /// When the server fails.
+    pub async fn run(self, token: CancellationToken) -> std::io::Result<()> {
+        let Self { server, tasks, pool, database, accepting, .. } = self;
+        let watch = tokio::spawn(watch_database(pool, database));
+        accepting.set(true);
+        let stopping = tokio::spawn(stop(server.handle(), accepting, token));
+        // The handlers hold the committer: when the server is gone, so is its queue's last sender.
+        let ended = server.await;
+        tasks.close();
+        tasks.wait().await;
+        watch.abort();
+        stopping.abort();
+        ended
+    }
+}
+
+async fn stop(server: ServerHandle, accepting: Condition, token: CancellationToken) {
+    token.cancelled().await;
+    accepting.set_false("the process is ending");
+    server.stop(true).await;
+}
+
+/// Ready means that a charge could be written: the database answers and its schema is new enough.
+async fn watch_database(pool: Pool, condition: Condition) {
+    loop {
+        match store::migrate::is_current(&pool).await {
+            Ok(true) => condition.set(true),
+            Ok(false) => condition.set_false("the schema is too old: run `charge-api migrate`"),
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "readiness check failed");
+                condition.set_false("the database does not answer, or was never migrated");
+            }
+        }
+        tokio::time::sleep(DATABASE_CHECK).await;
+    }
+}

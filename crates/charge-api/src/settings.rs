@@ -1,0 +1,144 @@
+//! What an operator can set, and what is refused before anything starts.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use domain::{AmountCents, Currency};
+use settings::{ByteSize, FromSetting, Group, Reader};
+use store::DatabaseSettings;
+use telemetry::{AdminSettings, LogSettings};
+
+use shutdown::ShutdownSettings;
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub http: HttpSettings,
+    pub charges: ChargeSettings,
+    pub idempotency: IdempotencySettings,
+    pub batch: BatchSettings,
+    pub database: DatabaseSettings,
+    pub admin: AdminSettings,
+    pub log: LogSettings,
+    pub shutdown: ShutdownSettings,
+}
+
+settings::choice! {
+    /// How a caller proves who it is.
+    pub enum Auth {
+        /// It does not: everybody is the tenant `default`.
+        Disabled = "disabled",
+    }
+}
+
+settings::group! {
+    /// The public port.
+    pub struct HttpSettings {
+        /// Address of the public port.
+        listen: SocketAddr = "http.listen", default "127.0.0.1:8080",
+            "an IP address and port (0: any free port)";
+        /// How callers are authenticated; disabled is for a loopback address only.
+        auth: Auth = "auth", required, "disabled";
+        /// Threads that serve requests; the database does most of the work.
+        workers: u16 = "http.workers", default "2", "an integer from 1 to 64", range 1..=64;
+        /// Most connections at a time; further ones wait to be accepted.
+        connections_max: u32 = "http.connections_max", default "10000",
+            "an integer from 1 to 1000000", range 1..=1_000_000;
+        /// When a request is answered 503 whatever it waits for.
+        deadline: Duration = "http.deadline", default "10s",
+            "a duration from 100ms to 10m", range Duration::from_millis(100)..=Duration::from_secs(600);
+        /// When a body that is still arriving is given up.
+        body_timeout: Duration = "http.body_timeout", default "5s",
+            "a duration from 100ms to 10m", range Duration::from_millis(100)..=Duration::from_secs(600);
+        /// Largest body of a request.
+        body_max: ByteSize = "http.body_max", default "16KiB",
+            "a size from 1KiB to 1MiB", range ByteSize::kib(1)..=ByteSize::mib(1);
+    }
+}
+
+settings::group! {
+    /// What may be charged.
+    pub struct ChargeSettings {
+        /// Currency of a charge that names none.
+        default_currency: DefaultCurrency = "charges.default_currency", default "BRL",
+            "an ISO 4217 code in upper case";
+        /// Largest amount of one charge, in minor units.
+        amount_max: i64 = "charges.amount_max", default "999999999999",
+            "an integer from 1 to 9007199254740991", range 1..=AmountCents::LIMIT;
+    }
+}
+
+settings::group! {
+    /// Idempotency keys.
+    pub struct IdempotencySettings {
+        /// How long a key is kept. A client may retry that long without charging twice.
+        retention: Retention = "idempotency.retention", default "24h", "a duration such as 24h, or never";
+        /// How long a second request waits for the first one's answer before it gets 409: long
+        /// enough for a commit that goes well.
+        in_flight_wait: Duration = "idempotency.in_flight_wait", default "25ms",
+            "a duration from 0ms to 1s", range Duration::ZERO..=Duration::from_secs(1);
+    }
+}
+
+settings::group! {
+    /// The committer, which writes the charges that wait in one statement.
+    pub struct BatchSettings {
+        /// Most charges in one statement.
+        max: u16 = "batch.max", default "128", "an integer from 1 to 1000", range 1..=1000;
+        /// Most charges that wait; further ones are answered 503.
+        queue: u32 = "batch.queue", default "4096", "an integer from 1 to 1000000", range 1..=1_000_000;
+    }
+}
+
+/// How long a key is kept; `None` is for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention(pub Option<Duration>);
+
+impl FromSetting for Retention {
+    fn from_setting(text: &str) -> Result<Self, String> {
+        match text {
+            "never" => Ok(Self(None)),
+            _ => match Duration::from_setting(text)? {
+                Duration::ZERO => Err("keeps no key at all".into()),
+                duration => Ok(Self(Some(duration))),
+            },
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DefaultCurrency(pub Currency);
+
+impl FromSetting for DefaultCurrency {
+    fn from_setting(text: &str) -> Result<Self, String> {
+        Currency::parse(text).map(Self).ok_or_else(|| "is not one".into())
+    }
+}
+
+impl Group for Settings {
+    fn read(reader: &mut Reader) -> Option<Self> {
+        reader.default("admin.listen", "127.0.0.1:9080");
+        let (http, charges) = (reader.group::<HttpSettings>(), reader.group());
+        let (idempotency, batch) = (reader.group(), reader.group());
+        let (database, admin) = (reader.group(), reader.group());
+        let (log, shutdown) = (reader.group(), reader.group());
+        if let Some(http) = &http
+            && http.auth == Auth::Disabled
+            && !http.listen.ip().is_loopback()
+        {
+            reader.problem(
+                "auth",
+                "disabled would let anybody charge: it is for a loopback http.listen only",
+            );
+        }
+        Some(Self {
+            http: http?,
+            charges: charges?,
+            idempotency: idempotency?,
+            batch: batch?,
+            database: database?,
+            admin: admin?,
+            log: log?,
+            shutdown: shutdown?,
+        })
+    }
+}
