@@ -83,7 +83,7 @@ impl Signals {
 
 /// Work that did not finish within the grace period and was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{what} did not finish within {grace:?} and was abandoned")]
+#[error("{what}: not finished within {grace:?}, abandoned")]
 pub struct Abandoned {
     pub what: &'static str,
     pub grace: Duration,

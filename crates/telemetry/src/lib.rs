@@ -7,6 +7,9 @@ pub mod logs;
 mod metrics;
 mod readiness;
 
+#[cfg(test)]
+mod tests;
+
 pub use admin::{Admin, AdminSettings};
 pub use logs::LogSettings;
 pub use metrics::{Definition, LATENCY_SECONDS, Label, Metric, registry};

@@ -48,16 +48,17 @@ pub enum Error {
 pub fn init(settings: &LogSettings) -> Result<(), Error> {
     let filter = filter(&settings.level).map_err(Error::Filter)?;
     let registry = tracing_subscriber::registry().with(filter);
+    let terminal = io::stdout().is_terminal();
     let json = match settings.format {
         LogFormat::Json => true,
         LogFormat::Pretty => false,
-        LogFormat::Auto => !io::stdout().is_terminal(),
+        LogFormat::Auto => !terminal,
     };
     if json {
         let lines = tracing_subscriber::fmt::layer().json();
         registry.with(lines.flatten_event(true).with_span_list(false)).try_init()
     } else {
-        registry.with(tracing_subscriber::fmt::layer().with_target(false)).try_init()
+        registry.with(tracing_subscriber::fmt::layer().with_ansi(terminal)).try_init()
     }
     .map_err(Error::Started)?;
     std::panic::set_hook(Box::new(log_panic));
