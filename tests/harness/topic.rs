@@ -1,0 +1,158 @@
+//! A Kafka topic: made, read from its beginning to its end, and removed.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::message::{Headers, Message as _};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+/// For one request to a broker that is there but busy.
+const REQUEST_LIMIT: Duration = Duration::from_secs(20);
+/// For reading all of a topic.
+const READ_LIMIT: Duration = Duration::from_secs(120);
+
+#[derive(Clone, Debug)]
+pub struct Topic {
+    pub brokers: String,
+    pub name: String,
+    pub partitions: i32,
+}
+
+/// One record as Kafka has it.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub partition: i32,
+    pub offset: i64,
+    pub key: String,
+    pub value: Vec<u8>,
+    pub headers: BTreeMap<String, String>,
+}
+
+impl Record {
+    /// A header, empty when it is absent.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", String::as_str)
+    }
+
+    /// The id of the outbox row it was made from.
+    pub fn event_id(&self) -> &str {
+        self.header("ce_id")
+    }
+}
+
+impl Topic {
+    /// Creates it, or takes the one that is there.
+    pub async fn create(brokers: &str, name: &str, partitions: i32, replicas: i32) -> Result<Self> {
+        let admin = admin(brokers)?;
+        let new = NewTopic::new(name, partitions, TopicReplication::Fixed(replicas));
+        let options = AdminOptions::new().operation_timeout(Some(REQUEST_LIMIT));
+        let results = admin.create_topics([&new], &options).await.context("creating a topic")?;
+        for result in results {
+            match result {
+                Ok(_) | Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+                Err((name, code)) => anyhow::bail!("creating the topic {name}: {code}"),
+            }
+        }
+        let mut topic = Self { brokers: brokers.to_owned(), name: name.to_owned(), partitions };
+        topic.partitions = topic.wait_for_leaders().await?;
+        Ok(topic)
+    }
+
+    pub async fn delete(&self) -> Result<()> {
+        let options = AdminOptions::new().operation_timeout(Some(REQUEST_LIMIT));
+        for result in admin(&self.brokers)?.delete_topics(&[&self.name], &options).await? {
+            result.map_err(|(name, code)| anyhow::anyhow!("deleting the topic {name}: {code}"))?;
+        }
+        Ok(())
+    }
+
+    /// Every record from the beginning to where the topic ends now, partition by partition.
+    pub async fn read_all(&self) -> Result<Vec<Record>> {
+        let topic = self.clone();
+        tokio::task::spawn_blocking(move || topic.read_all_blocking()).await?
+    }
+
+    fn read_all_blocking(&self) -> Result<Vec<Record>> {
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", &self.brokers)
+            // Required by the client; nothing is committed and no group is joined.
+            .set("group.id", "harness-reader")
+            .set("enable.auto.commit", "false")
+            .set("enable.partition.eof", "false")
+            .create()?;
+        let mut behind = HashSet::new();
+        let mut ends = BTreeMap::new();
+        let mut assignment = TopicPartitionList::new();
+        for partition in 0..self.partitions {
+            let watermarks = consumer.fetch_watermarks(&self.name, partition, REQUEST_LIMIT);
+            let (low, high) = watermarks.context("asking for the end of a partition")?;
+            ends.insert(partition, high);
+            if low < high {
+                behind.insert(partition);
+                assignment.add_partition_offset(&self.name, partition, Offset::Offset(low))?;
+            }
+        }
+        consumer.assign(&assignment)?;
+        let deadline = Instant::now() + READ_LIMIT;
+        let mut records = Vec::new();
+        while !behind.is_empty() {
+            ensure!(Instant::now() < deadline, "{} is not read within {READ_LIMIT:?}", self.name);
+            let Some(message) = consumer.poll(Duration::from_millis(100)) else { continue };
+            let message = message.context("reading a topic")?;
+            let record = record(&message);
+            if record.offset + 1 >= ends[&record.partition] {
+                behind.remove(&record.partition);
+            }
+            // A partition may have grown since; what came later belongs to the next reading.
+            if record.offset < ends[&record.partition] {
+                records.push(record);
+            }
+        }
+        records.sort_by_key(|record| (record.partition, record.offset));
+        Ok(records)
+    }
+
+    /// A topic is usable once each partition has a leader; returns how many there are.
+    async fn wait_for_leaders(&self) -> Result<i32> {
+        let topic = self.clone();
+        let wait = move || -> Result<i32> {
+            let client: BaseConsumer =
+                ClientConfig::new().set("bootstrap.servers", &topic.brokers).create()?;
+            let deadline = Instant::now() + REQUEST_LIMIT;
+            loop {
+                let metadata = client.fetch_metadata(Some(&topic.name), REQUEST_LIMIT)?;
+                let partitions = metadata.topics().first().map_or(&[][..], |t| t.partitions());
+                if !partitions.is_empty() && partitions.iter().all(|p| p.leader() >= 0) {
+                    return Ok(i32::try_from(partitions.len())?);
+                }
+                ensure!(Instant::now() < deadline, "the topic {} has no leaders", topic.name);
+                std::thread::sleep(crate::process::POLL);
+            }
+        };
+        tokio::task::spawn_blocking(wait).await?
+    }
+}
+
+fn admin(brokers: &str) -> Result<AdminClient<DefaultClientContext>> {
+    let admin = ClientConfig::new().set("bootstrap.servers", brokers).create();
+    admin.context("a Kafka admin client")
+}
+
+fn record(message: &rdkafka::message::BorrowedMessage<'_>) -> Record {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let headers = message.headers().into_iter().flat_map(Headers::iter);
+    Record {
+        partition: message.partition(),
+        offset: message.offset(),
+        key: message.key().map(text).unwrap_or_default(),
+        value: message.payload().unwrap_or_default().to_vec(),
+        headers: headers
+            .map(|header| (header.key.to_owned(), header.value.map(text).unwrap_or_default()))
+            .collect(),
+    }
+}
