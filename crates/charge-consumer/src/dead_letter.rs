@@ -1,0 +1,94 @@
+//! Records that cannot be applied: what is kept of them. Publishing them again, or throwing them
+//! away, is an operator's decision.
+
+use serde_json::{Value, json};
+use store::{Transaction, dead_letters};
+use uuid::Uuid;
+
+use crate::event::{Event, Record, Unreadable};
+
+/// Enough for any message of a library; a reason that quotes a payload of a megabyte is none.
+const REASON_CHARS_MAX: usize = 1000;
+
+#[derive(Debug)]
+pub struct DeadLetter {
+    pub record: Record,
+    pub event_id: Option<Uuid>,
+    /// Does the record count as the event's, so that copies of it are duplicates? Not when it was
+    /// unreadable: another copy may be whole.
+    pub stands_for_event: bool,
+    reason: String,
+    attempts: u32,
+}
+
+impl DeadLetter {
+    pub fn unreadable(record: Record, why: Unreadable) -> Self {
+        let event_id = record.event_id().ok();
+        let reason = why.to_string();
+        Self { record, event_id, stands_for_event: false, reason, attempts: 1 }
+    }
+
+    pub fn refused(event: Event, reason: &str, attempts: u32) -> Self {
+        Self {
+            event_id: Some(event.id()),
+            record: event.into_record(),
+            stands_for_event: true,
+            // PostgreSQL has no text for U+0000, and a reason may quote the payload.
+            reason: reason.chars().filter(|char| *char != '\0').take(REASON_CHARS_MAX).collect(),
+            attempts,
+        }
+    }
+
+    /// Writes the letter, unless it is there from an earlier delivery.
+    ///
+    /// # Errors
+    /// [`store::Error`].
+    pub async fn write(&self, tx: &Transaction<'_>, consumer: &str) -> Result<bool, store::Error> {
+        let letter = dead_letters::DeadLetter {
+            consumer,
+            topic: &self.record.topic,
+            partition: self.record.partition,
+            offset: self.record.offset,
+            timestamp: self.record.timestamp,
+            event_id: self.event_id,
+            key: self.record.key.as_deref(),
+            headers: &headers(&self.record),
+            payload: self.record.payload.as_deref(),
+            reason: &self.reason,
+            attempts: i32::try_from(self.attempts).unwrap_or(i32::MAX),
+        };
+        dead_letters::insert(tx, &letter).await
+    }
+
+    /// Somebody has to look. The reason may quote the payload, so it is in the table only.
+    pub fn log(&self) {
+        tracing::error!(
+            topic = %self.record.topic,
+            partition = self.record.partition,
+            offset = self.record.offset,
+            event.id = self.event_id.map(tracing::field::display),
+            attempts = self.attempts,
+            "a record could not be applied; see dead_letters"
+        );
+    }
+}
+
+/// An array, since names may repeat and their order is part of the record; hex for what jsonb
+/// cannot hold as text (other encodings, and U+0000).
+fn headers(record: &Record) -> Value {
+    let header = |header: &crate::event::Header| {
+        let text = |bytes| std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+        match header.value.as_deref() {
+            None => json!({ "name": header.name, "value": null }),
+            Some(bytes) => match text(bytes) {
+                Some(text) => json!({ "name": header.name, "value": text }),
+                None => json!({ "name": header.name, "hex": hex(bytes) }),
+            },
+        }
+    };
+    record.headers.iter().map(header).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
