@@ -30,7 +30,11 @@ fn start(readiness: Readiness) -> Running {
 
 /// Status line, headers and body as they arrive.
 async fn get(addr: SocketAddr, path: &str) -> String {
-    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    ask(addr, "GET", path).await
+}
+
+async fn ask(addr: SocketAddr, method: &str, path: &str) -> String {
+    let request = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
     let mut answer = String::new();
     let exchange = async {
         let mut connection = TcpStream::connect(addr).await?;
@@ -79,6 +83,17 @@ async fn process_that_is_not_ready_is_alive() {
         })
     );
     assert!(ready.starts_with("HTTP/1.1 200 OK\r\n") && ready.ends_with("\r\n\r\nok"), "{ready}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn probe_that_sends_head_gets_the_status_without_a_body() {
+    let running = start(Readiness::new());
+
+    for path in ["/metrics", "/livez", "/readyz"] {
+        let answer = ask(running.addr, "HEAD", path).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer}");
+        assert!(answer.ends_with("\r\n\r\n"), "{path}: {answer}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
