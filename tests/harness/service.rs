@@ -82,7 +82,6 @@ pub struct Service {
     pub role: Role,
     spec: Spec,
     log: Log,
-    /// Of the public port; the API alone has one.
     http: Option<SocketAddr>,
     admin: SocketAddr,
     process: Option<Process>,
@@ -150,18 +149,14 @@ impl Service {
         self.process.as_ref().map(Process::pid)
     }
 
-    /// Base URL of the public port.
-    ///
-    /// # Panics
-    /// When the role has none.
-    pub fn url(&self) -> String {
-        format!("http://{}", self.http())
+    /// Address of the public port; the API alone has one.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.http
     }
 
-    /// # Panics
-    /// As [`Service::url`].
-    pub fn http(&self) -> SocketAddr {
-        self.http.expect("only the API has a public port")
+    /// Base URL of the public port.
+    pub fn url(&self) -> Option<String> {
+        self.http.map(|address| format!("http://{address}"))
     }
 
     pub fn admin_url(&self) -> String {

@@ -67,7 +67,7 @@ impl Stack {
 
     /// Base URL of an API, counted from 0.
     pub fn api(&self, index: usize) -> String {
-        self.apis[index].url()
+        self.apis[index].url().expect("invariant: an API has a public port")
     }
 
     pub fn services(&self) -> impl Iterator<Item = &Service> {

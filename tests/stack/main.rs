@@ -1,7 +1,16 @@
 //! `stack`: the local stack from the command line. Each subcommand is a module.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the bans are for services; this is a client that makes up keys"
+)]
+
+mod clients;
+mod demo;
 mod exec;
 mod signals;
+mod up;
+mod whole;
 
 use std::process::ExitCode;
 
@@ -21,6 +30,10 @@ struct Arguments {
 enum Command {
     /// Run a command with DATABASE_URL and KAFKA_BROKERS set to servers that live as long as it does.
     Exec(exec::Arguments),
+    /// Charge, lose answers, kill processes, and check that every charge happened exactly once.
+    Demo(demo::Arguments),
+    /// Run the whole stack until Ctrl-C or SIGTERM; .stack/stack.json says where everything is.
+    Up(up::Arguments),
 }
 
 #[expect(clippy::print_stderr, reason = "a command line speaks to a person")]
@@ -32,6 +45,8 @@ fn main() -> ExitCode {
     let result = runtime.block_on(async {
         match arguments.command {
             Command::Exec(arguments) => exec::run(arguments).await,
+            Command::Demo(arguments) => demo::run(arguments).await,
+            Command::Up(arguments) => up::run(arguments).await,
         }
     });
     result.unwrap_or_else(|error| {

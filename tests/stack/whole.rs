@@ -1,0 +1,73 @@
+//! The whole local stack: servers, schema, topic and every process of Oncebox.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use harness::servers::{Given, Servers};
+use harness::service::Wiring;
+use harness::stack::{Shape, Stack, migrate};
+use harness::topic::Topic;
+
+const TOPIC: &str = "charges.events";
+const GROUP: &str = "charge-consumer";
+/// More than the consumers of any try-out, so that each has work.
+const PARTITIONS: i32 = 6;
+
+pub struct Whole {
+    // Dropped in this order: clients before their servers.
+    pub stack: Stack,
+    pub topic: Topic,
+    pub servers: Servers,
+}
+
+impl Whole {
+    pub async fn start(shape: Shape, brokers: usize, logs: &Path) -> Result<Self> {
+        let servers = Servers::start(Given::from_environment(), Some(brokers), logs).await?;
+        let kafka_brokers = servers.kafka_brokers.clone().context("invariant: asked for")?;
+        // As many copies as the brokers can hold, three at most; -1 leaves it to a broker of others.
+        let replicas = match &servers.kafka {
+            Some(kafka) => i32::try_from(kafka.size().min(3))?,
+            None => -1,
+        };
+        let topic = Topic::create(&kafka_brokers, TOPIC, PARTITIONS, replicas).await?;
+        let wiring = Wiring {
+            database_url: servers.database_url.clone(),
+            kafka_brokers,
+            topic: topic.name.clone(),
+            group: GROUP.to_owned(),
+            logs: logs.to_owned(),
+            extra: Vec::new(),
+        };
+        migrate(&wiring).await?;
+        let stack = Stack::start(wiring, shape).await?;
+        Ok(Self { stack, topic, servers })
+    }
+
+    /// Services first: their last work needs the servers.
+    pub async fn stop(self) -> Result<()> {
+        let stopped = self.stack.stop().await;
+        self.servers.stop().await?;
+        stopped
+    }
+
+    /// A line for each process that has ended without being asked to; each is told once.
+    pub fn newly_ended(&mut self, told: &mut Vec<u32>) -> Vec<String> {
+        let mut ended = Vec::new();
+        for service in self.stack.services_mut() {
+            if let (Some(pid), Some(status)) = (service.pid(), service.ended()) {
+                ended.push((pid, format!("{} (pid {pid}) ended: {status}", service.name())));
+            }
+        }
+        let postgres = self.servers.postgres.as_mut().and_then(|server| server.process_mut());
+        let kafka = self.servers.kafka.as_mut().into_iter().flat_map(|kafka| kafka.processes_mut());
+        for process in postgres.into_iter().chain(kafka) {
+            if let Some(status) = process.exited() {
+                let (name, pid) = (process.name(), process.pid());
+                ended.push((pid, format!("{name} (pid {pid}) ended: {status}")));
+            }
+        }
+        ended.retain(|(pid, _)| !told.contains(pid));
+        told.extend(ended.iter().map(|(pid, _)| *pid));
+        ended.into_iter().map(|(_, line)| line).collect()
+    }
+}
