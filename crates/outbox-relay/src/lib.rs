@@ -1,0 +1,28 @@
+//! Outbox rows to Kafka: at least once, in the order of each aggregate, with any number of relays.
+//!
+//! `relay.rs` is the loop; the other files are what it leans on. It knows nothing of charges: any
+//! service that inserts a row into the outbox gets it published.
+
+mod backlog;
+mod backoff;
+mod destination;
+mod event;
+mod in_flight;
+mod leases;
+mod metrics;
+mod pace;
+mod publisher;
+mod pulse;
+mod reach;
+mod relay;
+mod service;
+mod settings;
+
+pub use backlog::BacklogMetrics;
+pub use destination::Destination;
+pub use leases::{Keeper, Leases};
+pub use metrics::Metrics;
+pub use publisher::{ErrorClass, Publisher};
+pub use relay::{Pass, Relay};
+pub use service::{Error, Service};
+pub use settings::{Compression, KafkaSettings, RelaySettings, SecurityProtocol, Settings};

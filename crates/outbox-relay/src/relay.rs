@@ -1,0 +1,488 @@
+//! The way of an event: a pending row is read, published to Kafka, and marked once Kafka has
+//! acknowledged it. At least once, and in the order of each aggregate, with any number of relays.
+//!
+//! One loop does it all. Each pass takes in what Kafka reported, then marks, parks and reads on
+//! one connection, then sends what may be sent. No transaction is open while Kafka is awaited, and
+//! nothing is remembered that the table does not know: a relay that dies loses only time.
+//!
+//! The order within a pass is what keeps a row from being sent twice: what a read brings is
+//! compared with the rows in memory *before* those whose marks ran beside it are forgotten.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use store::outbox::relay::{self as outbox, OutboxRecord, ReadUpTo, Receipt, Refused, Want};
+use store::{Connection, Error};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::destination::{Destination, Permit};
+use crate::event::Event;
+use crate::in_flight::{Admitted, InFlight, ReadAgain, Row, Stage};
+use crate::leases::Leases;
+use crate::metrics::Metrics;
+use crate::pace::Pace;
+use crate::publisher::{Batching, Delivery, ErrorClass, Failure, Publisher, Queued};
+use crate::reach::Reaches;
+use crate::settings::Settings;
+
+/// How often passed-over rows are looked for: the longest that a late commit may wait.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// A sweep that takes long comes less often: at most a twentieth of the time goes there.
+const SWEEP_SHARE: u32 = 20;
+/// How many rows are read to find out whether a destination takes records again.
+const TRIAL_ROWS: usize = 32;
+/// Records under suspicion at a time. Forgetting them costs one more refusal each.
+const SUSPECTS_MAX: usize = 10_000;
+/// How much later than its time-out a record may be reported on: the client looks for timed-out
+/// records once a second, and on a busy machine later.
+const REPORT_DELAY_MAX: Duration = Duration::from_secs(15);
+
+/// What one pass did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pass {
+    /// Rows that were read and not in memory before.
+    pub read: usize,
+    pub sent: usize,
+    pub marked: usize,
+    pub parked: usize,
+}
+
+pub struct Relay {
+    id: Uuid,
+    settings: Settings,
+    metrics: Metrics,
+    leases: Arc<Leases>,
+    publisher: Publisher,
+    destination: Destination,
+    in_flight: InFlight,
+    reaches: Reaches,
+    pace: Pace,
+    sweep_at: Instant,
+    probe: Option<JoinHandle<Result<(), Failure>>>,
+    /// Rows that were refused together with others.
+    suspects: HashSet<i64>,
+    draining: bool,
+}
+
+/// What is asked of the database in one pass.
+struct Questions {
+    wants: Vec<Want>,
+    bytes_max: usize,
+    sweep: Vec<ReadUpTo>,
+}
+
+impl Relay {
+    pub fn new(
+        id: Uuid,
+        settings: &Settings,
+        metrics: Metrics,
+        leases: Arc<Leases>,
+        publisher: Publisher,
+        destination: Destination,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            id,
+            settings: settings.clone(),
+            metrics,
+            leases,
+            publisher,
+            destination,
+            in_flight: InFlight::default(),
+            reaches: Reaches::new(now),
+            pace: Pace::new(settings.relay.poll_idle, now),
+            sweep_at: now + SWEEP_INTERVAL,
+            probe: None,
+            suspects: HashSet::new(),
+            draining: false,
+        }
+    }
+
+    /// One pass.
+    ///
+    /// # Errors
+    /// The database's. Nothing is lost: what was to be marked is marked in a later pass.
+    pub async fn run_once(&mut self, connection: &Connection) -> Result<Pass, Error> {
+        let now = Instant::now();
+        self.follow_leases(now);
+        self.collect(now);
+        self.look_after_kafka(now).await;
+        let mut pass = self.read_and_mark(connection, now).await?;
+        let now = Instant::now();
+        // The statements may have outlasted a lease.
+        self.follow_leases(now);
+        pass.sent = self.send(now);
+        self.metrics.rows_in_flight.set(i64::try_from(self.in_flight.rows()).unwrap_or(i64::MAX));
+        Ok(pass)
+    }
+
+    /// Takes in what became of the records that were sent.
+    fn collect(&mut self, now: Instant) {
+        for Delivery { seq, batching, result } in self.publisher.deliveries() {
+            match result {
+                Ok(placed) => {
+                    self.destination.acknowledged(now);
+                    self.suspects.remove(&seq);
+                    if let Some((row, sent_at)) = self.in_flight.acknowledged(seq, placed) {
+                        let metrics = &self.metrics;
+                        metrics.publish_duration.observe((now - sent_at).as_secs_f64());
+                        metrics.commit_to_ack.observe((now - row.born).as_secs_f64());
+                    }
+                }
+                Err(failure) => self.not_delivered(now, seq, batching, &failure),
+            }
+        }
+    }
+
+    fn not_delivered(&mut self, now: Instant, seq: i64, batching: Batching, failure: &Failure) {
+        self.destination.count_error(failure);
+        match (failure.class, batching) {
+            (ErrorClass::Record, Batching::Alone) => {
+                self.suspects.remove(&seq);
+                self.in_flight.refused(seq, failure.reason.clone());
+                return;
+            }
+            // Kafka refused the batch. Which of its records is to blame shows when each is sent
+            // alone.
+            (ErrorClass::Record, Batching::Shared) => {
+                if self.suspects.len() >= SUSPECTS_MAX {
+                    self.suspects.clear();
+                }
+                self.suspects.insert(seq);
+                self.pace.hurry(now);
+            }
+            (_, _) => self.destination.failed(now, failure, self.publisher.last_error()),
+        }
+        let again = self.in_flight.failed(seq);
+        self.read_again(again);
+    }
+
+    /// Marks and parks what is due, and reads on. The three run at once on one connection.
+    async fn read_and_mark(
+        &mut self,
+        connection: &Connection,
+        now: Instant,
+    ) -> Result<Pass, Error> {
+        let batch = usize::try_from(self.settings.relay.batch).unwrap_or(usize::MAX);
+        let questions = self.questions(now, batch);
+        let to_mark = self.in_flight.to_mark(batch);
+        let to_park = self.in_flight.to_park(batch);
+        let (marking, parking) = (to_mark.len(), to_park.len());
+        let (marked, parked, records, passed_over) = tokio::join!(
+            self.mark(connection, &to_mark),
+            self.park(connection, &to_park),
+            self.read(connection, &questions),
+            self.sweep(connection, &questions),
+        );
+
+        // Each answer counts, whatever became of the others.
+        let mut problem = None;
+        let mut pass = Pass::default();
+        if let Some(records) = unless_failed(records, &mut problem).flatten() {
+            pass.read = self.admit(now, &questions, records);
+        }
+        if let Some((found, duration)) = unless_failed(passed_over, &mut problem).flatten() {
+            self.after_sweep(&found, duration);
+        }
+        if let Some(count) = unless_failed(marked, &mut problem) {
+            pass.marked = marking;
+            self.metrics.marks_unmatched.inc_by((marking as u64).saturating_sub(count));
+            let again = self.in_flight.marked(marking);
+            self.read_again(again);
+        }
+        if let Some(count) = unless_failed(parked, &mut problem) {
+            pass.parked = usize::try_from(count).unwrap_or(usize::MAX);
+            self.metrics.rows_parked.inc_by(count);
+            self.in_flight.parked(parking);
+        }
+        problem.map_or(Ok(pass), Err)
+    }
+
+    fn questions(&mut self, now: Instant, batch: usize) -> Questions {
+        let limits = &self.settings.relay;
+        let bytes_max = limits.in_flight_bytes.as_usize().saturating_sub(self.in_flight.bytes());
+        let rows_max = if self.pace.is_due(now) { self.room().min(batch) } else { 0 };
+        self.reaches.turn(now);
+        let wants = self.reaches.wants(rows_max);
+        let sweep = if now >= self.sweep_at && !self.draining {
+            self.reaches.read_up_to(|bucket| self.in_flight.bucket_rows(bucket))
+        } else {
+            Vec::new()
+        };
+        Questions { wants, bytes_max, sweep }
+    }
+
+    /// How many rows may be read.
+    fn room(&self) -> usize {
+        let limits = &self.settings.relay;
+        let rows_max = usize::try_from(limits.in_flight_rows).unwrap_or(usize::MAX);
+        let no_bytes_left = self.in_flight.bytes() >= limits.in_flight_bytes.as_usize();
+        let closed = self.destination.opens_at().is_none();
+        match (self.draining || no_bytes_left, closed) {
+            (true, _) => 0,
+            (false, true) => rows_max.saturating_sub(self.in_flight.rows()),
+            // The backlog stays in the table but for something to try with.
+            (false, false) if self.in_flight.rows() == 0 => TRIAL_ROWS,
+            (false, false) => 0,
+        }
+    }
+
+    async fn read(
+        &self,
+        connection: &Connection,
+        questions: &Questions,
+    ) -> Result<Option<Vec<OutboxRecord>>, Error> {
+        if questions.wants.is_empty() {
+            return Ok(None);
+        }
+        let payload_max = self.settings.kafka.message_bytes_max.as_usize();
+        outbox::read(connection, &questions.wants, questions.bytes_max, payload_max).await.map(Some)
+    }
+
+    async fn sweep(
+        &self,
+        connection: &Connection,
+        questions: &Questions,
+    ) -> Result<Option<(Vec<(i16, i64)>, Duration)>, Error> {
+        if questions.sweep.is_empty() {
+            return Ok(None);
+        }
+        let asked = Instant::now();
+        let found = outbox::passed_over(connection, &questions.sweep).await?;
+        Ok(Some((found, asked.elapsed())))
+    }
+
+    async fn mark(&self, connection: &Connection, rows: &[&Row]) -> Result<u64, Error> {
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let receipts: Vec<Receipt<'_>> = rows
+            .iter()
+            .filter_map(|row| {
+                let Stage::Acknowledged(placed) = row.stage else { return None };
+                Some(Receipt {
+                    tenant_id: &row.record.tenant_id,
+                    id: row.record.id,
+                    topic: &self.destination.topic,
+                    partition: placed.partition,
+                    offset: placed.offset,
+                })
+            })
+            .collect();
+        let timer = self.metrics.mark_duration.start_timer();
+        let marked = outbox::mark(connection, &receipts).await;
+        timer.observe_duration();
+        marked
+    }
+
+    async fn park(&self, connection: &Connection, rows: &[&Row]) -> Result<u64, Error> {
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let refused: Vec<Refused<'_>> = rows
+            .iter()
+            .filter_map(|row| {
+                let Stage::Refused(error) = &row.stage else { return None };
+                tracing::error!(
+                    outbox.id = %row.record.id,
+                    outbox.seq = row.record.seq,
+                    event_type = row.record.event_type,
+                    error,
+                    "the row can never be sent: parked; later rows of its aggregate wait"
+                );
+                Some(Refused {
+                    tenant_id: &row.record.tenant_id,
+                    id: row.record.id,
+                    bucket: row.record.bucket,
+                    epoch: row.epoch,
+                    error,
+                })
+            })
+            .collect();
+        outbox::park(connection, self.id, &refused).await
+    }
+
+    /// Takes the rows that a read brought. Returns how many were not in memory before.
+    fn admit(
+        &mut self,
+        asked: Instant,
+        questions: &Questions,
+        records: Vec<OutboxRecord>,
+    ) -> usize {
+        let more = self.reaches.advance(&questions.wants, &records);
+        let bytes: usize = records.iter().map(|record| record.payload_bytes).sum();
+        let usable = self.leases.usable(Instant::now());
+        let mut new = 0;
+        for record in records {
+            // Without a lease it is not ours; the bucket is read from its start if it comes back.
+            let Some(epoch) = usable.get(&record.bucket) else { continue };
+            let born = asked.checked_sub(record.age).unwrap_or(asked);
+            match self.in_flight.admit(record, *epoch, born) {
+                Admitted::Yes => new += 1,
+                Admitted::Known | Admitted::No => {}
+            }
+        }
+        self.pace.after_read(Instant::now(), new, more || bytes >= questions.bytes_max);
+        new
+    }
+
+    /// Rows that reads have passed and that are not in memory were committed late.
+    fn after_sweep(&mut self, found: &[(i16, i64)], duration: Duration) {
+        self.sweep_at = Instant::now() + SWEEP_INTERVAL.max(duration * SWEEP_SHARE);
+        for (bucket, seq) in found.iter().copied() {
+            if !self.in_flight.contains(seq) {
+                self.read_again(Some(ReadAgain { bucket, seq }));
+            }
+        }
+    }
+
+    fn read_again(&mut self, again: impl IntoIterator<Item = ReadAgain>) {
+        for again in again {
+            self.reaches.rewind(again);
+        }
+    }
+
+    /// Sends the heads of all aggregates, in the order in which they became heads.
+    fn send(&mut self, now: Instant) -> usize {
+        let mut sent = 0;
+        while self.may_send(now) {
+            let Some(row) = self.in_flight.next_ready() else { break };
+            let seq = row.record.seq;
+            let batching = match self.suspects.contains(&seq) {
+                true => Batching::Alone,
+                false => Batching::Shared,
+            };
+            let queued = match Event::of(&row.record, &self.settings.relay.source) {
+                Ok(event) => self.publisher.send(&self.destination.topic, &event, batching),
+                Err(reason) => Queued::Refused(reason),
+            };
+            match queued {
+                Queued::Yes => {
+                    self.in_flight.sent(seq, now);
+                    sent += 1;
+                }
+                Queued::Full => break,
+                Queued::Refused(reason) => {
+                    let failure = Failure { class: ErrorClass::Record, reason };
+                    self.destination.count_error(&failure);
+                    self.in_flight.refused(seq, failure.reason);
+                }
+                Queued::Failed(failure) => {
+                    self.not_delivered(now, seq, batching, &failure);
+                    break;
+                }
+            }
+        }
+        sent
+    }
+
+    fn may_send(&self, now: Instant) -> bool {
+        match self.destination.permit(now) {
+            Permit::All => !self.draining,
+            Permit::One => !self.draining && self.in_flight.sent_rows() == 0,
+            Permit::None => false,
+        }
+    }
+
+    /// Drops what this relay may no longer send, and says which buckets it has nothing of.
+    fn follow_leases(&mut self, now: Instant) {
+        let usable = self.leases.usable(now);
+        let draining = self.draining;
+        self.in_flight.leave(|bucket| draining || !usable.contains_key(&bucket));
+        self.reaches.keep(&usable);
+        self.leases.report_quiet(|bucket| self.in_flight.bucket_rows(bucket) == 0);
+    }
+
+    /// Replaces a producer that can send nothing more, and asks for the topic now and then.
+    async fn look_after_kafka(&mut self, now: Instant) {
+        if let Some(reason) = self.publisher.fatal_error() {
+            self.replace_producer(now, reason);
+        } else if now >= self.sweep_at
+            && let Some(sent) = self.in_flight.oldest_sent()
+            && now - sent > self.settings.kafka.message_timeout + REPORT_DELAY_MAX
+        {
+            self.replace_producer(now, "the Kafka client does not report on its records".into());
+        }
+        if let Some(probe) = self.probe.take_if(|probe| probe.is_finished())
+            && let Ok(result) = probe.await
+        {
+            self.destination.probed(now, result, self.publisher.last_error());
+        }
+        if self.probe.is_none() && self.destination.wants_probe(now) {
+            self.probe = Some(self.publisher.probe(&self.destination.topic));
+        }
+    }
+
+    /// Nobody will ever say what became of the old producer's records: none of them counts as
+    /// published.
+    fn replace_producer(&mut self, now: Instant, reason: String) {
+        tracing::error!(reason, "the Kafka producer is broken; making a new one");
+        let failure = Failure { class: ErrorClass::Fatal, reason };
+        self.destination.count_error(&failure);
+        self.destination.failed(now, &failure, None);
+        match self.publisher.rebuild() {
+            Ok(()) => {
+                self.metrics.producers_rebuilt.inc();
+                let again = self.in_flight.abandon_sent();
+                self.read_again(again);
+            }
+            Err(error) => tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "no new Kafka producer could be made"
+            ),
+        }
+    }
+
+    /// Stops reading and sending. What was sent is still awaited and marked.
+    pub fn drain(&mut self) {
+        self.draining = true;
+        self.leases.close();
+        self.follow_leases(Instant::now());
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Rows of the bucket are in memory.
+    pub fn holds(&self, bucket: i16) -> bool {
+        self.in_flight.bucket_rows(bucket) > 0
+    }
+
+    /// Nothing is in memory.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight.rows() == 0
+    }
+
+    /// Waits until a pass has something to do.
+    pub async fn rest(&mut self) {
+        let now = Instant::now();
+        let reads_at = if self.room() > 0 { Some(self.pace.next_read()) } else { None };
+        if self.in_flight.has_unwritten() || reads_at.is_some_and(|at| at <= now) {
+            // Lets the other tasks of this thread go on.
+            tokio::task::yield_now().await;
+            return;
+        }
+        let longest = now + self.settings.relay.poll_idle;
+        let opens_at = self.destination.opens_at().filter(|at| *at > now);
+        let until = [reads_at, opens_at].into_iter().flatten().fold(longest, Instant::min);
+        tokio::select! {
+            () = self.publisher.delivered() => {}
+            () = self.leases.gained() => self.pace.hurry(Instant::now()),
+            () = tokio::time::sleep_until(until.into()) => {}
+        }
+    }
+}
+
+/// The answer, or the first problem of several statements.
+fn unless_failed<T>(result: Result<T, Error>, problem: &mut Option<Error>) -> Option<T> {
+    match result {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            problem.get_or_insert(error);
+            None
+        }
+    }
+}

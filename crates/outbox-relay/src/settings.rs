@@ -1,0 +1,145 @@
+//! The relay's settings, and which of them must fit together.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use settings::{ByteSize, Group, Reader, Secret};
+
+/// Everything that can be set.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub database: store::DatabaseSettings,
+    pub kafka: KafkaSettings,
+    pub relay: RelaySettings,
+    pub admin: telemetry::AdminSettings,
+    pub log: telemetry::LogSettings,
+    pub shutdown: shutdown::ShutdownSettings,
+}
+
+settings::group! {
+    /// How rows are read and how many may be on their way.
+    pub struct RelaySettings {
+        /// Most rows of one read, and of one mark. About 500 to 1000 is the knee: more is slower to
+        /// come round and hardly cheaper a row.
+        batch: u32 = "relay.batch", default "1000", "an integer from 32 to 10000", range 32..=10_000;
+        /// Most rows in memory: read, sent or acknowledged, and not yet marked.
+        in_flight_rows: u32 = "relay.in_flight_rows", default "5000", "an integer from 100 to 100000", range 100..=100_000;
+        /// Most bytes of payload in memory, give or take one row.
+        in_flight_bytes: ByteSize = "relay.in_flight_bytes", default "16MiB", "a size from 1MiB to 1GiB",
+            range ByteSize::mib(1)..=ByteSize::mib(1024);
+        /// How long a relay that says nothing keeps its buckets. After a kill they are idle for so long.
+        lease: Duration = "relay.lease", default "4s", "a duration from 500ms to 5m",
+            range Duration::from_millis(500)..=Duration::from_secs(300);
+        /// How often an idle relay looks for new rows.
+        poll_idle: Duration = "relay.poll_idle", default "100ms", "a duration from 1ms to 10s",
+            range Duration::from_millis(1)..=Duration::from_secs(10);
+        /// How often the table-wide gauges are measured.
+        backlog_interval: Duration = "relay.backlog_interval", default "5s", "a duration from 100ms to 5m",
+            range Duration::from_millis(100)..=Duration::from_secs(300);
+        /// The `ce_source` of every event.
+        source: String = "relay.source", default "/oncebox/charges", "a URI reference";
+    }
+}
+
+settings::choice! {
+    /// How batches are compressed.
+    pub enum Compression {
+        None = "none",
+        Lz4 = "lz4",
+        Zstd = "zstd",
+    }
+}
+
+settings::choice! {
+    /// How brokers are spoken to.
+    pub enum SecurityProtocol {
+        Plaintext = "plaintext",
+        Ssl = "ssl",
+        SaslPlaintext = "sasl_plaintext",
+        SaslSsl = "sasl_ssl",
+    }
+}
+
+settings::group! {
+    /// Kafka.
+    pub struct KafkaSettings {
+        /// Where to find the cluster.
+        brokers: String = "kafka.brokers" env "KAFKA_BROKERS", required, "host:port, comma separated";
+        /// The topic that events go to. It must exist: it is never created.
+        topic: String = "kafka.topic", default "charges.events", "letters, digits, dots, underscores and hyphens, at most 249",
+            check valid_topic;
+        /// When a record that Kafka has not acknowledged is given up; its row stays pending.
+        message_timeout: Duration = "kafka.message_timeout", default "2500ms", "a duration from 100ms to 4m",
+            range Duration::from_millis(100)..=Duration::from_secs(240);
+        /// Largest record. A larger row is parked. No more than the topic's max.message.bytes.
+        message_bytes_max: ByteSize = "kafka.message_bytes_max", default "1000000B", "a size from 1KiB to 512MiB",
+            range ByteSize::kib(1)..=ByteSize::mib(512);
+        /// How long a batch waits for more records.
+        linger: Duration = "kafka.linger", default "1ms", "a duration from 0ms to 1s",
+            range Duration::ZERO..=Duration::from_secs(1);
+        /// Most records in the Kafka client's own queue.
+        queue_records: u32 = "kafka.queue_records", default "100000", "an integer from 1 to 1000000", range 1..=1_000_000;
+        /// How batches are compressed.
+        compression: Compression = "kafka.compression", default "lz4", "none, lz4 or zstd";
+        /// How brokers are spoken to.
+        security_protocol: SecurityProtocol = "kafka.security_protocol", default "plaintext",
+            "plaintext, ssl, sasl_plaintext or sasl_ssl";
+        /// SASL mechanism.
+        sasl_mechanism: Option<String> = "kafka.sasl_mechanism", optional, "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512";
+        /// SASL user.
+        sasl_username: Option<String> = "kafka.sasl_username", optional, "text";
+        /// SASL password.
+        sasl_password: Option<Secret> = "kafka.sasl_password", optional, "text";
+        /// Certificate authority of the brokers; without it, the system's.
+        ssl_ca_location: Option<PathBuf> = "kafka.ssl_ca_location", optional, "a PEM file";
+        /// Certificate of this client.
+        ssl_certificate_location: Option<PathBuf> = "kafka.ssl_certificate_location", optional, "a PEM file";
+        /// Private key of this client.
+        ssl_key_location: Option<PathBuf> = "kafka.ssl_key_location", optional, "a PEM file";
+        /// Password of the private key.
+        ssl_key_password: Option<Secret> = "kafka.ssl_key_password", optional, "text";
+    }
+}
+
+impl Group for Settings {
+    fn read(reader: &mut Reader) -> Option<Self> {
+        reader.default("admin.listen", "127.0.0.1:9465");
+        let (database, kafka, relay) = (reader.group(), reader.group(), reader.group());
+        let (admin, log, shutdown) = (reader.group(), reader.group(), reader.group());
+        let (kafka, relay): (KafkaSettings, RelaySettings) = (kafka?, relay?);
+        let mut fits = true;
+        // A record is sent only while the lease outlasts its time-out, and leases are renewed
+        // every eighth: with less than this between the two, hardly anything could be sent.
+        if kafka.message_timeout > relay.lease * 3 / 4 {
+            reader.problem(
+                "kafka.message_timeout",
+                "must be at most three quarters of relay.lease: a record must be settled before another relay may take its bucket",
+            );
+            fits = false;
+        }
+        if relay.batch > relay.in_flight_rows {
+            reader.problem("relay.batch", "must be at most relay.in_flight_rows");
+            fits = false;
+        }
+        if !fits {
+            return None;
+        }
+        Some(Self {
+            database: database?,
+            kafka,
+            relay,
+            admin: admin?,
+            log: log?,
+            shutdown: shutdown?,
+        })
+    }
+}
+
+/// Kafka's own rule for a topic's name.
+fn valid_topic(topic: &String) -> Result<(), String> {
+    let letters = |c: char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&c);
+    if topic.len() > 249 || !topic.chars().all(letters) || topic == "." || topic == ".." {
+        return Err("is not a topic's name".into());
+    }
+    Ok(())
+}
