@@ -136,9 +136,11 @@ impl Record {
 mod tests {
     use super::*;
 
+    type Headers<'a> = &'a [(&'a str, &'a [u8])];
+
     const ID: &str = "018f0000-0000-7000-8000-000000000001";
 
-    fn record(headers: &[(&str, &[u8])], payload: Option<&[u8]>) -> Record {
+    fn record(headers: Headers<'_>, payload: Option<&[u8]>) -> Record {
         let header = |(name, value): &(&str, &[u8])| Header {
             name: (*name).into(),
             value: Some(value.to_vec()),
@@ -179,7 +181,7 @@ mod tests {
         let kind = ("ce_type", b"ChargeCreated".as_slice());
         let braced = format!("{{{ID}}}");
         let value = Some(b"{}".as_slice());
-        let cases: [(&[(&str, &[u8])], Option<&[u8]>, Unreadable); 9] = [
+        let cases: [(Headers<'_>, Option<&[u8]>, Unreadable); 9] = [
             (&[], value, Unreadable::Missing("ce_id")),
             (&[kind], value, Unreadable::Missing("ce_id")),
             (&[("ce_id", b"7"), kind], value, Unreadable::Invalid("ce_id")),
