@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{Client, NoTls, Socket};
 
 use crate::{Connection, Error, Pool, Statement};
 
@@ -84,14 +85,22 @@ pub async fn run_these(
     migrations: &[Migration],
 ) -> Result<Vec<&'static str>, MigrateError> {
     // Not from the pool: the lock belongs to the session, and statements may take long.
-    let (client, connection) =
-        tokio_postgres::connect(url, NoTls).await.map_err(failed("connect to the database"))?;
+    let (client, connection) = connect(url).await.map_err(failed("connect to the database"))?;
     let driver = tokio::spawn(connection);
     let applied = apply_missing(&client, migrations).await;
     // The session ends with the client, and the lock with the session.
     drop(client);
     let _ = driver.await;
     applied
+}
+
+async fn connect(
+    url: &str,
+) -> Result<(Client, tokio_postgres::Connection<Socket, NoTlsStream>), tokio_postgres::Error> {
+    let mut config: tokio_postgres::Config = url.parse()?;
+    // IF NOT EXISTS tells of what it skips on every run but the first.
+    config.application_name("oncebox migrate").options("-c client_min_messages=warning");
+    config.connect(NoTls).await
 }
 
 async fn apply_missing(
