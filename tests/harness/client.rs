@@ -1,9 +1,9 @@
 //! Clients of the charge API: a polite one, and raw bytes on a socket for the others.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,6 +12,10 @@ use uuid::Uuid;
 
 /// Longer than any deadline of the API: what is not answered by then never is.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+/// A server that was killed is back long before.
+const INSIST_LIMIT: Duration = Duration::from_secs(120);
+/// Between two tries of the same charge.
+const INSIST_PAUSE: Duration = Duration::from_millis(100);
 
 /// An answer as it came.
 #[derive(Clone, Debug)]
@@ -72,6 +76,34 @@ impl Client {
         let request = request.header("content-type", "application/json");
         let request = request.header("idempotency-key", key).body(body.to_owned());
         answer(request.send().await?).await
+    }
+
+    /// Asks the APIs in turn, beginning with one of them, until the charge is acknowledged. `heard`
+    /// gets every answer on the way: an error is one that never came.
+    ///
+    /// # Errors
+    /// An answer that asking again cannot change, or no acknowledgement within [`INSIST_LIMIT`].
+    pub async fn insist(
+        &self,
+        bases: &[String],
+        first: usize,
+        (key, amount_cents): (Uuid, i64),
+        mut heard: impl FnMut(&Result<Answer>),
+    ) -> Result<Answer> {
+        let deadline = Instant::now() + INSIST_LIMIT;
+        for turn in first.. {
+            let answer = self.charge(&bases[turn % bases.len()], key, amount_cents).await;
+            heard(&answer);
+            match answer {
+                Ok(answer) if answer.status == 201 => return Ok(answer),
+                // 409: another one is at it. 503: nothing is stored. An error: nobody knows.
+                Ok(Answer { status: 409 | 503, .. }) | Err(_) => {}
+                Ok(Answer { status, .. }) => bail!("key {key} was answered {status}"),
+            }
+            ensure!(Instant::now() < deadline, "key {key}: no 201 within {INSIST_LIMIT:?}");
+            tokio::time::sleep(INSIST_PAUSE).await;
+        }
+        unreachable!("the loop ends by its deadline")
     }
 
     pub async fn get(&self, base: &str, path: &str) -> Result<Answer> {

@@ -3,17 +3,12 @@
 //! Every client ends each of its charges with an acknowledgement: the key makes asking again safe.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use harness::answers::Answers;
 use harness::client::{Answer, Client, Parting, charge_request, send_and_leave};
 use uuid::Uuid;
-
-/// An API is down for a few seconds at most; a charge that is not through by then never will be.
-const CHARGE_LIMIT: Duration = Duration::from_secs(120);
-/// Between two tries of the same charge.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// What happened, for the verdict.
 #[derive(Default)]
@@ -95,7 +90,6 @@ impl Load<'_> {
         let _lost_either_way = send_and_leave(address, &charge_request(key, amount), parting).await;
     }
 
-    /// Asks until the answer is 201, at the APIs in turn.
     async fn until_acknowledged(
         &self,
         client: &Client,
@@ -103,26 +97,16 @@ impl Load<'_> {
         key: Uuid,
         amount: i64,
     ) -> Result<()> {
-        let deadline = Instant::now() + CHARGE_LIMIT;
-        for attempt in 0.. {
-            let api = &self.apis[(first + attempt) % self.apis.len()];
+        let heard = |answer: &Result<Answer>| {
             count(&self.tally.requests);
-            let answer = client.charge(api, key, amount).await;
-            if let Ok(answer) = &answer {
-                self.answers.note(key, amount, answer);
+            match answer {
+                Ok(answer) if answer.status == 201 => self.answers.note(key, amount, answer),
+                Ok(answer) if answer.status == 409 => count(&self.tally.in_flight),
+                _ => count(&self.tally.retries),
             }
-            match answer.map(|answer: Answer| answer.status) {
-                Ok(201) => return Ok(()),
-                Ok(409) => count(&self.tally.in_flight),
-                // 503: nothing is stored. An error: nobody knows.
-                Ok(503) | Err(_) => {}
-                Ok(status) => anyhow::bail!("an answer of {status}"),
-            }
-            ensure!(Instant::now() < deadline, "not acknowledged within {CHARGE_LIMIT:?}");
-            count(&self.tally.retries);
-            tokio::time::sleep(PAUSE).await;
-        }
-        unreachable!("the loop ends by its deadline")
+        };
+        client.insist(&self.apis, first, (key, amount), heard).await?;
+        Ok(())
     }
 
     /// The same key for another amount must be refused, by whichever API is there.

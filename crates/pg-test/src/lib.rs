@@ -38,18 +38,19 @@ pub struct TestDatabase {
 /// # Panics
 /// When there is no server, with the reason and what to do: a test that cannot run has failed.
 pub async fn database() -> TestDatabase {
-    database_on(&server()).await
+    // A test runs in a thread that has its name.
+    database_on(&server(), std::thread::current().name().unwrap_or_default()).await
 }
 
-/// A new migrated database on the server of this URL.
+/// A new migrated database on the server of this URL, for the test with this name.
 ///
 /// # Panics
 /// When it cannot be made.
-pub async fn database_on(server: &str) -> TestDatabase {
+pub async fn database_on(server: &str, test: &str) -> TestDatabase {
     migrate_template_once(server).await;
     let client = connect(server).await;
     run(&client, &format!("SELECT pg_advisory_lock_shared({TEMPLATE_LOCK})")).await;
-    create(server, &client, &format!(" TEMPLATE {TEMPLATE}")).await
+    create(server, &client, test, &format!(" TEMPLATE {TEMPLATE}")).await
 }
 
 /// A new database without a schema.
@@ -59,7 +60,8 @@ pub async fn database_on(server: &str) -> TestDatabase {
 pub async fn empty_database() -> TestDatabase {
     let server = server();
     let client = connect(&server).await;
-    create(&server, &client, " TEMPLATE template0").await
+    let test = std::thread::current().name().unwrap_or_default().to_owned();
+    create(&server, &client, &test, " TEMPLATE template0").await
 }
 
 impl TestDatabase {
@@ -109,8 +111,8 @@ impl Drop for TestDatabase {
     }
 }
 
-async fn create(server: &str, client: &Client, how: &str) -> TestDatabase {
-    let name = unique_name();
+async fn create(server: &str, client: &Client, test: &str, how: &str) -> TestDatabase {
+    let name = unique_name(test);
     run(client, &format!("CREATE DATABASE {name}{how}")).await;
     TestDatabase { server: server.to_owned(), name, kept: false }
 }
@@ -171,10 +173,9 @@ async fn run(client: &Client, sql: &str) {
     }
 }
 
-/// Says which test it belongs to: a test runs in a thread that has its name.
-fn unique_name() -> String {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("test").rsplit("::").next().unwrap_or("test");
+/// Says which test it belongs to.
+fn unique_name(test: &str) -> String {
+    let test = test.rsplit("::").next().unwrap_or(test);
     let letters = test.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
     let test: String = letters.take(NAME_LENGTH_MAX).collect::<String>().to_lowercase();
     format!("t_{test}_{:08x}", uuid::Uuid::new_v4().as_fields().0)
