@@ -31,8 +31,10 @@ const STATISTICS_INTERVAL_MS: &str = "2000";
 const METADATA_INTERVAL_MS: &str = "10000";
 /// How soon a broker that is back is noticed.
 const RECONNECT_MAX_MS: &str = "2000";
-/// Fetched ahead: a few batches, since what is queued here is memory that is used.
-const QUEUED_MAX_KIB: &str = "4096";
+/// Fetched ahead, of each partition at once and in all: a few batches, since what is queued here is
+/// memory that is used. A record that is larger is fetched by itself.
+const FETCH_BYTES_MAX: &str = "524288";
+const QUEUED_MAX_KIB: &str = "2048";
 /// Leaving the group may take as long as the broker likes (rust-rdkafka #509). Then the session
 /// timeout does what this did not.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(5);
@@ -258,6 +260,7 @@ fn client_config(settings: &KafkaSettings) -> ClientConfig {
         .set("topic.metadata.refresh.interval.ms", METADATA_INTERVAL_MS)
         .set("allow.auto.create.topics", "false")
         .set("reconnect.backoff.max.ms", RECONNECT_MAX_MS)
+        .set("fetch.message.max.bytes", FETCH_BYTES_MAX)
         .set("queued.max.messages.kbytes", QUEUED_MAX_KIB)
         .set("socket.keepalive.enable", "true")
         .set("log.connection.close", "false")
