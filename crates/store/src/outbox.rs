@@ -51,7 +51,8 @@ pub enum Recorded {
 
 // The parts of the statement see one snapshot and none of each other's rows, so each part hands its
 // rows on by RETURNING or by name:
-// 1. `stored`: keys in use, read without a lock.
+// 1. `stored`: keys in use, read without a lock. OFFSET 0 makes each a probe of the primary key:
+//    as a join it could be planned as one scan of all keys while the table is empty.
 // 2. `claimed`: for the rest, the two locks of `key_lock`. CASE keeps their order.
 // 3. `key_row`: the unique constraint is the judge. An expired key is taken over; one that somebody
 //    else has just committed is left alone, and its record is `Unseen`.
@@ -74,9 +75,13 @@ const RECORD_CHARGES: Statement = Statement::new(
          SELECT r.position, k.fingerprint_version, k.fingerprint, k.charge_id,
                 k.response_status, k.response_content_type, k.response_location, k.response_body
          FROM request r
-         JOIN idempotency_keys k
-           ON k.tenant_id = r.tenant_id AND k.endpoint = $1 AND k.key = r.key
-         WHERE k.expires_at IS NULL OR k.expires_at > clock_timestamp()
+         CROSS JOIN LATERAL (
+             SELECT *
+             FROM idempotency_keys k
+             WHERE k.tenant_id = r.tenant_id AND k.endpoint = $1 AND k.key = r.key
+               AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
+             OFFSET 0
+         ) AS k
      ),
      claimed AS MATERIALIZED (
          SELECT r.*,

@@ -240,6 +240,8 @@ pub struct Refused<'a> {
 }
 
 // Fenced: a relay that has lost the bucket must not park what its successor may be sending.
+// `parked_at IS NULL` is spelt so that `outbox_pending` does not apply: planned on an empty table, a
+// scan of all pending rows would look as cheap as the primary key.
 const PARK: Statement = Statement::new(
     "park rows",
     "UPDATE outbox o
@@ -251,7 +253,7 @@ const PARK: Statement = Statement::new(
      WHERE o.tenant_id = refused.tenant_id
        AND o.id = refused.id
        AND o.published_at IS NULL
-       AND o.parked_at IS NULL",
+       AND coalesce(o.parked_at, 'infinity') = 'infinity'",
 );
 
 /// Parks rows: they wait for an operator, and the later rows of their aggregates with them.
