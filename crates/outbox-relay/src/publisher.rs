@@ -105,6 +105,10 @@ impl Publisher {
         self.clients().flat_map(|client| client.deliveries.take()).collect()
     }
 
+    pub fn deliveries_waiting(&self) -> usize {
+        self.clients().map(|client| client.deliveries.len()).sum()
+    }
+
     /// Waits until there are deliveries.
     pub async fn delivered(&self) {
         match &self.alone {

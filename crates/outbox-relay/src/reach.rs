@@ -75,7 +75,8 @@ impl Reaches {
         let busy = self.buckets.values().filter(|reach| reach.more).count();
         let quiet_rows = match busy {
             0 => rows_max / count,
-            _ => QUIET_ROWS.min(rows_max / count),
+            // However few rows there are, the backlog gets half of them.
+            _ => QUIET_ROWS.min(rows_max / count / 2).max(usize::from(rows_max >= count)),
         };
         let busy_rows = (rows_max - quiet_rows * (count - busy)) / busy.max(1);
         self.first = (self.first + 1) % count;

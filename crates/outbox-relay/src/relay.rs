@@ -451,6 +451,11 @@ impl Relay {
         self.in_flight.bucket_rows(bucket) > 0
     }
 
+    /// What Kafka has reported and no pass has taken in: a relay that dies now leaves that unmarked.
+    pub fn deliveries_waiting(&self) -> usize {
+        self.publisher.deliveries_waiting()
+    }
+
     /// Nothing is in memory.
     pub fn is_idle(&self) -> bool {
         self.in_flight.rows() == 0

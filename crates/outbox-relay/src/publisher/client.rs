@@ -176,6 +176,10 @@ impl Deliveries {
         mem::take(&mut locked(&self.settled))
     }
 
+    pub fn len(&self) -> usize {
+        locked(&self.settled).len()
+    }
+
     pub async fn arrived(&self) {
         self.arrival.notified().await;
     }
