@@ -131,10 +131,10 @@ async fn relays_that_are_told_to_stop_leave_no_duplicates(context: &Context) -> 
 async fn write_versions(stack: &Stack, aggregates: i32, from: i32, to: i32) -> Result<()> {
     let client = connect(&stack.wiring.database_url.parse()?).await?;
     let sql = "INSERT INTO outbox (aggregate_id, aggregate_version, event_type, payload)
-               SELECT 'aggregate-' || aggregate, version, 'Counted', version::text::bytea
+               SELECT 'aggregate-' || number, version, 'Counted', version::text::bytea
                FROM generate_series($2::int, $3::int) AS version,
-                    generate_series(1, $1::int) AS aggregate
-               ORDER BY version, aggregate";
+                    generate_series(1, $1::int) AS number
+               ORDER BY 2, number";
     client.execute(sql, &[&aggregates, &from, &to]).await?;
     Ok(())
 }

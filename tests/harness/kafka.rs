@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,7 +17,7 @@ use crate::checkout;
 use crate::kafka_jars::Jars;
 use crate::logs::Log;
 use crate::ports;
-use crate::process::{Process, Spec};
+use crate::process::{Process, Spec, take_ended};
 
 /// Three nodes on two busy cores took half of this.
 const START_LIMIT: Duration = Duration::from_secs(90);
@@ -63,8 +64,16 @@ impl Kafka {
         self.nodes.len()
     }
 
-    pub fn processes_mut(&mut self) -> impl Iterator<Item = &mut Process> {
-        self.nodes.iter_mut().filter_map(|node| node.process.as_mut())
+    pub fn pids(&self) -> impl Iterator<Item = u32> {
+        self.nodes.iter().filter_map(|node| node.process.as_ref().map(Process::pid))
+    }
+
+    /// Name, pid and status, once, of every node that has ended without being asked to.
+    pub fn take_ended(&mut self) -> impl Iterator<Item = (&str, u32, ExitStatus)> {
+        let ended = |node: &mut Node| take_ended(&mut node.process);
+        self.nodes.iter_mut().filter_map(move |node| {
+            ended(node).map(|(pid, status)| (node.name.as_str(), pid, status))
+        })
     }
 
     /// Starts every node that does not run, on its old port with its old data, and waits for all.
@@ -91,7 +100,7 @@ impl Kafka {
 
     /// SIGTERM to every node: a clean stop.
     pub async fn stop(&mut self) -> Result<()> {
-        self.processes_mut().for_each(Process::ask_to_end);
+        self.ask_to_end();
         for node in &mut self.nodes {
             if let Some(mut process) = node.process.take() {
                 process.stop(STOP_LIMIT).await?;
@@ -104,6 +113,10 @@ impl Kafka {
     pub fn kill(&mut self, node: usize) -> Result<()> {
         let process = self.nodes.get_mut(node).context("no such node")?.process.take();
         process.map_or(Ok(()), |mut process| process.kill().map(|_| ()))
+    }
+
+    fn ask_to_end(&mut self) {
+        self.nodes.iter_mut().filter_map(|n| n.process.as_mut()).for_each(Process::ask_to_end);
     }
 
     fn lost_a_port(&self) -> bool {
@@ -138,7 +151,7 @@ impl Kafka {
 impl Drop for Kafka {
     fn drop(&mut self) {
         // All at once; the nodes' own destructors wait.
-        self.processes_mut().for_each(Process::ask_to_end);
+        self.ask_to_end();
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::logs::Log;
 use crate::ports;
-use crate::process::{POLL, Process, Spec};
+use crate::process::{POLL, Process, Spec, take_ended};
 
 /// The owner of everything in it, and its first database.
 const OWNER: &str = "oncebox";
@@ -72,8 +72,9 @@ impl Postgres {
         self.process.as_ref().map(Process::pid)
     }
 
-    pub fn process_mut(&mut self) -> Option<&mut Process> {
-        self.process.as_mut()
+    /// Its pid and status, once, if it has ended without being asked to.
+    pub fn take_ended(&mut self) -> Option<(u32, ExitStatus)> {
+        take_ended(&mut self.process)
     }
 
     pub fn version(&self) -> Result<String> {

@@ -69,6 +69,7 @@ pub struct Process {
     child: Child,
     status: Option<ExitStatus>,
     stop_signal: Signal,
+    asked: bool,
 }
 
 impl Process {
@@ -76,7 +77,8 @@ impl Process {
         let command = command(spec)?;
         let child = spawn_from_the_lasting_thread(command)
             .with_context(|| format!("starting {} through setpriv (util-linux)", spec.name))?;
-        Ok(Self { name: spec.name.clone(), child, status: None, stop_signal: spec.stop_signal })
+        let (name, stop_signal) = (spec.name.clone(), spec.stop_signal);
+        Ok(Self { name, child, status: None, stop_signal, asked: false })
     }
 
     pub fn name(&self) -> &str {
@@ -145,8 +147,12 @@ impl Process {
         Ok(status)
     }
 
-    /// Its stop signal without a wait, so that several can end side by side.
+    /// Its stop signal without a wait, so that several can end side by side. Once: to our services a
+    /// second one means that the drain is to be abandoned.
     pub fn ask_to_end(&mut self) {
+        if std::mem::replace(&mut self.asked, true) {
+            return;
+        }
         let signal = self.stop_signal;
         let _gone_is_fine = self.signal(signal);
         // A stopped process would never see it.
@@ -170,6 +176,12 @@ impl Drop for Process {
             std::thread::sleep(POLL);
         }
     }
+}
+
+/// The pid and status of a child that has ended, and its place is empty then.
+pub fn take_ended(place: &mut Option<Process>) -> Option<(u32, ExitStatus)> {
+    let status = place.as_mut()?.exited()?;
+    place.take().map(|process| (process.pid(), status))
 }
 
 /// Is there a process with this id (a zombie counts)?

@@ -14,7 +14,7 @@ use crate::checkout;
 use crate::eventually::{SOON, eventually, eventually_true};
 use crate::logs::Log;
 use crate::metrics::Metrics;
-use crate::process::{Process, Spec};
+use crate::process::{Process, Spec, take_ended};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -185,9 +185,9 @@ impl Service {
         found.with_context(|| format!("{} has no metric {name} with {labels:?}", self.spec.name))
     }
 
-    /// Its status if it has ended without being asked to.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.process.as_mut().and_then(Process::exited)
+    /// Its pid and status, once, if it has ended without being asked to.
+    pub fn take_ended(&mut self) -> Option<(u32, ExitStatus)> {
+        take_ended(&mut self.process)
     }
 
     /// SIGKILL, and the wait for it to be gone.

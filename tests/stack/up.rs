@@ -46,15 +46,14 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
         whole = Whole::start(Shape { apis, relays, consumers }, brokers, &place.logs) => whole?,
         signal = signals.next() => bail!("{signal} while the stack was starting"),
     };
-    place.publish(&describe(&mut whole, &place.logs))?;
-    print_summary(&mut whole, &place);
+    place.publish(&describe(&whole, &place.logs))?;
+    print_summary(&whole, &place);
 
-    let mut told = Vec::new();
     loop {
         tokio::select! {
             _ = signals.next() => break,
             () = tokio::time::sleep(LOOK) => {
-                for line in whole.newly_ended(&mut told) {
+                for line in whole.newly_ended() {
                     println!("{line}");
                 }
             }
@@ -122,12 +121,12 @@ impl Drop for Place {
     }
 }
 
-fn describe(whole: &mut Whole, logs: &Path) -> Value {
+fn describe(whole: &Whole, logs: &Path) -> Value {
     let mut processes = Vec::new();
     let postgres = whole.servers.postgres.as_ref().and_then(|server| server.pid());
     processes.extend(postgres.map(|pid| json!({"role": "postgres", "pid": pid})));
-    for kafka in whole.servers.kafka.as_mut().into_iter().flat_map(|kafka| kafka.processes_mut()) {
-        processes.push(json!({"role": "kafka", "pid": kafka.pid()}));
+    for pid in whole.servers.kafka.iter().flat_map(|kafka| kafka.pids()) {
+        processes.push(json!({"role": "kafka", "pid": pid}));
     }
     for service in whole.stack.services() {
         let mut entry = json!({
@@ -154,7 +153,7 @@ fn describe(whole: &mut Whole, logs: &Path) -> Value {
 }
 
 #[expect(clippy::print_stdout, reason = "a command line speaks to a person")]
-fn print_summary(whole: &mut Whole, place: &Place) {
+fn print_summary(whole: &Whole, place: &Place) {
     println!();
     for line in &whole.servers.chosen {
         println!("{line}");

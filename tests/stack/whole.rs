@@ -51,23 +51,18 @@ impl Whole {
     }
 
     /// A line for each process that has ended without being asked to; each is told once.
-    pub fn newly_ended(&mut self, told: &mut Vec<u32>) -> Vec<String> {
-        let mut ended = Vec::new();
+    pub fn newly_ended(&mut self) -> Vec<String> {
+        let line = |name: &str, pid: u32, status| format!("{name} (pid {pid}) ended: {status}");
+        let mut lines = Vec::new();
         for service in self.stack.services_mut() {
-            if let (Some(pid), Some(status)) = (service.pid(), service.ended()) {
-                ended.push((pid, format!("{} (pid {pid}) ended: {status}", service.name())));
-            }
+            let ended = service.take_ended();
+            lines.extend(ended.map(|(pid, status)| line(service.name(), pid, status)));
         }
-        let postgres = self.servers.postgres.as_mut().and_then(|server| server.process_mut());
-        let kafka = self.servers.kafka.as_mut().into_iter().flat_map(|kafka| kafka.processes_mut());
-        for process in postgres.into_iter().chain(kafka) {
-            if let Some(status) = process.exited() {
-                let (name, pid) = (process.name(), process.pid());
-                ended.push((pid, format!("{name} (pid {pid}) ended: {status}")));
-            }
+        let postgres = self.servers.postgres.as_mut().and_then(|server| server.take_ended());
+        lines.extend(postgres.map(|(pid, status)| line("postgres", pid, status)));
+        if let Some(kafka) = &mut self.servers.kafka {
+            lines.extend(kafka.take_ended().map(|(name, pid, status)| line(name, pid, status)));
         }
-        ended.retain(|(pid, _)| !told.contains(pid));
-        told.extend(ended.iter().map(|(pid, _)| *pid));
-        ended.into_iter().map(|(_, line)| line).collect()
+        lines
     }
 }
