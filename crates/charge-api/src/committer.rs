@@ -226,13 +226,29 @@ impl Lane {
 
     async fn once(&self, record: &ChargeRecord) -> Result<Outcome, Failure> {
         let connection = self.pool.get().await?;
-        let recorded = record_charges(&connection, ENDPOINT, self.retention.0, &[record]).await?;
+        let result = self.ask(&connection, record).await;
+        if let Err(Failure::Unavailable(_)) = &result {
+            // Its server may be ending, or be no primary any more.
+            connection.discard();
+        }
+        result
+    }
+
+    async fn ask(
+        &self,
+        connection: &Connection,
+        record: &ChargeRecord,
+    ) -> Result<Outcome, Failure> {
+        let recorded = record_charges(connection, ENDPOINT, self.retention.0, &[record]).await?;
         let recorded = recorded.into_iter().next().expect("invariant: one entry a record");
         match (outcome_of(record, &recorded), recorded) {
+            // It may be this charge's own earlier try: a server tells of a failure before it lets
+            // the locks go. A command that really runs elsewhere has an answer in a moment.
+            (_, Recorded::SameCommandRuns) => Err(Failure::Unavailable("the key is contended")),
             (Some(outcome), _) => Ok(outcome),
             (None, Recorded::Stored(stored)) => {
                 let (tenant, fingerprint) = (&record.tenant, &record.fingerprint);
-                settled::outcome(&connection, tenant, fingerprint, &record.charge, stored).await
+                settled::outcome(connection, tenant, fingerprint, &record.charge, stored).await
             }
             (None, _) => Err(Failure::Unavailable("the key is contended")),
         }
