@@ -46,12 +46,13 @@ impl Shared {
         }
     }
 
-    pub fn stop(&self) {
+    pub fn stop(&self, failed: bool) {
         if let Some(servers) = self.runtime.block_on(self.servers.lock()).take() {
             let _they_are_killed_anyway = self.runtime.block_on(servers.stop());
         }
-        // Only what failed has left something in it.
-        let _not_empty_is_fine = fs::remove_dir(&self.logs);
+        if !failed {
+            let _nobody_reads_them = fs::remove_dir_all(&self.logs);
+        }
     }
 
     /// Started by the first test that asks.

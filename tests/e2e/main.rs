@@ -38,6 +38,6 @@ fn main() -> ExitCode {
     ];
     let trials = trials.into_iter().flatten().collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
-    shared.stop();
+    shared.stop(conclusion.has_failed());
     conclusion.exit_code()
 }

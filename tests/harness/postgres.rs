@@ -179,7 +179,7 @@ pub async fn connect(config: &Config) -> Result<Client> {
 }
 
 /// `pg_config` knows best; Debian keeps the servers out of `PATH`, so look there too, newest first.
-fn find_binaries() -> Result<PathBuf> {
+pub fn find_binaries() -> Result<PathBuf> {
     let configured = Command::new("pg_config").arg("--bindir").output().ok();
     let configured = configured.map(|o| PathBuf::from(String::from_utf8_lossy(&o.stdout).trim()));
     let mut debian: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")

@@ -110,7 +110,7 @@ async fn start_ready(wiring: &Wiring, role: Role, count: usize) -> Result<Vec<Se
 pub async fn migrate(wiring: &Wiring) -> Result<()> {
     std::fs::create_dir_all(&wiring.logs)?;
     let log = Log::new(&wiring.logs, "migrate");
-    let binary = checkout::binary(Role::ChargeApi.as_str())?.to_string_lossy().into_owned();
+    let binary = checkout::binary("oncebox")?.to_string_lossy().into_owned();
     let argv = vec![binary, "migrate".to_owned()];
     let mut spec = Spec::server("migrate", argv, log.path().to_owned());
     spec.env = wiring.environment(Role::ChargeApi);

@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("charge-api", SERVICE),
     ("outbox-relay", SERVICE),
     ("charge-consumer", SERVICE),
+    ("ops", &["store", "settings", "telemetry"]),
     // The binaries run as processes: whatever their crates offer is of no use here.
     ("e2e", &["domain", "store", "settings", "pg-test"]),
 ];
@@ -28,10 +29,10 @@ const DEV_ONLY: &[&str] = &["pg-test"];
 /// tokio-postgres, so dev-dependencies do not count.
 const FENCES: &[(&str, &[&str])] = &[
     ("rdkafka", &["outbox-relay", "charge-consumer", "e2e"]),
-    ("actix-web", &["charge-api", "telemetry"]),
+    ("actix-web", &["charge-api", "telemetry", "e2e"]),
     ("tokio-postgres", &["store", "pg-test", "e2e"]),
-    ("deadpool-postgres", &["store"]),
-    ("clap", &["settings", "e2e"]),
+    ("deadpool-postgres", &["store", "e2e"]),
+    ("clap", &["settings", "ops", "e2e"]),
     ("toml", &["settings"]),
 ];
 
