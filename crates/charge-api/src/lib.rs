@@ -146,7 +146,7 @@ async fn watch_database(pool: Pool, condition: Condition) {
     loop {
         match store::migrate::is_current(&pool).await {
             Ok(true) => condition.set(true),
-            Ok(false) => condition.set_false("the schema is too old: run `charge-api migrate`"),
+            Ok(false) => condition.set_false("the schema is too old: run `oncebox migrate`"),
             Err(error) => {
                 tracing::debug!(error = &error as &dyn std::error::Error, "readiness check failed");
                 condition.set_false("the database does not answer, or was never migrated");

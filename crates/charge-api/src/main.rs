@@ -12,14 +12,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 #[tokio::main(worker_threads = 2)]
 async fn main() -> anyhow::Result<()> {
     let about = "Creates charges, each once: POST /charges under an Idempotency-Key";
-    let invocation = settings::Cli::<Settings>::new(NAME, VERSION, about)
-        .command("migrate", "Bring the database to this version's schema, then end")
-        .parse();
-    let settings = invocation.settings;
+    let settings = settings::Cli::<Settings>::new(NAME, VERSION, about).parse().settings;
     telemetry::logs::init(&settings.log)?;
-    if invocation.command == Some("migrate") {
-        return migrate(&settings).await;
-    }
     tracing::info!(version = VERSION, "starting {NAME}");
 
     let shutdown = Shutdown::on_signals();
@@ -47,11 +41,5 @@ async fn main() -> anyhow::Result<()> {
     admin_end.cancel();
     admin.await??;
     tracing::info!("ended");
-    Ok(())
-}
-
-async fn migrate(settings: &Settings) -> anyhow::Result<()> {
-    let applied = store::migrate::run(settings.database.url.expose()).await?;
-    tracing::info!(applied = applied.len(), "the schema is up to date");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The command line that all services share: run (no command), `check-config`, and the few
-//! commands a service adds. Settings are never given as arguments: arguments show in `ps`.
+//! commands a service adds; or, for a tool, verbs of its own with arguments. Settings are never
+//! given as arguments: arguments show in `ps`.
 
 use std::{
     ffi::OsString,
@@ -70,16 +71,14 @@ impl<S: Group> Cli<S> {
 
     /// Reads arguments and environment. Ends the process for `--help`, `--version` and
     /// `check-config` (exit 0), and with a list of all problems for wrong settings (exit 64).
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads them, and may exit")]
     pub fn parse(self) -> Invocation<S> {
-        self.interpret(std::env::args_os(), std::env::vars_os()).unwrap_or_else(|exit| {
-            // Nobody is left to tell when the stream is closed.
-            let _ = match exit.code {
-                0 => writeln!(io::stdout(), "{}", exit.text),
-                _ => writeln!(io::stderr(), "{}", exit.text),
-            };
-            std::process::exit(exit.code)
-        })
+        self.interpret(args(), env()).unwrap_or_else(end)
+    }
+
+    /// As [`Cli::parse`], for a tool: one of its verbs must be given. `more_help` comes before the
+    /// settings in `--help`.
+    pub fn parse_verb<V: clap::Subcommand>(self, more_help: &str) -> (S, V) {
+        self.interpret_verb(more_help, args(), env()).unwrap_or_else(end)
     }
 
     pub(crate) fn interpret(
@@ -87,22 +86,68 @@ impl<S: Group> Cli<S> {
         args: impl IntoIterator<Item = OsString>,
         env: impl IntoIterator<Item = (OsString, OsString)>,
     ) -> Result<Invocation<S>, Exit> {
-        let (_, known) = crate::read::<S>(Sources::default());
-        let command = self.command.after_help(help(&known));
-        let matches = command.try_get_matches_from(args).map_err(|error| Exit {
-            code: if error.use_stderr() { EXIT_WRONG_SETTINGS } else { 0 },
-            text: error.to_string().trim_end().to_owned(),
-        })?;
-        let (settings, entries) = crate::read::<S>(sources(matches.get_one("config"), env));
-        let settings = settings
-            .map_err(|problems| Exit { code: EXIT_WRONG_SETTINGS, text: problems.to_string() })?;
+        let Self { command, commands, .. } = self;
+        let (settings, matches) = read_all(command, "", args, env)?;
         let chosen = matches.subcommand_name();
-        if chosen == Some(CHECK_CONFIG) {
-            return Err(Exit { code: 0, text: in_force(&entries) });
-        }
-        let command = self.commands.into_iter().find(|name| Some(*name) == chosen);
+        let command = commands.into_iter().find(|name| Some(*name) == chosen);
         Ok(Invocation { settings, command })
     }
+
+    pub(crate) fn interpret_verb<V: clap::Subcommand>(
+        self,
+        more_help: &str,
+        args: impl IntoIterator<Item = OsString>,
+        env: impl IntoIterator<Item = (OsString, OsString)>,
+    ) -> Result<(S, V), Exit> {
+        let command = V::augment_subcommands(self.command).subcommand_required(true);
+        let (settings, matches) = read_all(command, more_help, args, env)?;
+        let verb = V::from_arg_matches(&matches).map_err(wrong_arguments)?;
+        Ok((settings, verb))
+    }
+}
+
+fn read_all<S: Group>(
+    command: clap::Command,
+    more_help: &str,
+    args: impl IntoIterator<Item = OsString>,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<(S, clap::ArgMatches), Exit> {
+    let (_, known) = crate::read::<S>(Sources::default());
+    let command = command.after_help(format!("{more_help}{}", help(&known)));
+    let matches = command.try_get_matches_from(args).map_err(wrong_arguments)?;
+    let (settings, entries) = crate::read::<S>(sources(matches.get_one("config"), env));
+    let settings = settings
+        .map_err(|problems| Exit { code: EXIT_WRONG_SETTINGS, text: problems.to_string() })?;
+    if matches.subcommand_name() == Some(CHECK_CONFIG) {
+        return Err(Exit { code: 0, text: in_force(&entries) });
+    }
+    Ok((settings, matches))
+}
+
+fn wrong_arguments(error: clap::Error) -> Exit {
+    Exit {
+        code: if error.use_stderr() { EXIT_WRONG_SETTINGS } else { 0 },
+        text: error.to_string().trim_end().to_owned(),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that reads them")]
+fn env() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os()
+}
+
+fn args() -> impl Iterator<Item = OsString> {
+    std::env::args_os()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that may exit: nothing runs yet")]
+fn end<T>(exit: Exit) -> T {
+    // Nobody is left to tell when the stream is closed.
+    let _ = match exit.code {
+        0 => writeln!(io::stdout(), "{}", exit.text),
+        _ => writeln!(io::stderr(), "{}", exit.text),
+    };
+    std::process::exit(exit.code)
 }
 
 fn sources(

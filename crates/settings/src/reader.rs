@@ -25,6 +25,7 @@ pub struct Reader {
     sources: Sources,
     entries: Vec<Entry>,
     defaults: Vec<(&'static str, &'static str)>,
+    among_others: bool,
     problems: Problems,
 }
 
@@ -41,7 +42,7 @@ impl Reader {
         for problem in std::mem::take(&mut sources.problems) {
             problems.push(problem);
         }
-        Self { sources, entries: Vec::new(), defaults: Vec::new(), problems }
+        Self { sources, entries: Vec::new(), defaults: Vec::new(), among_others: false, problems }
     }
 
     /// Reads a whole group. Call it for all groups before using `?` on any.
@@ -53,6 +54,12 @@ impl Reader {
     /// Comes before the group is read.
     pub fn default(&mut self, key: &'static str, text: &'static str) {
         self.defaults.push((key, text));
+    }
+
+    /// For a tool that is run with the file and in the environment of the services: what is not its
+    /// own setting is theirs, and no problem.
+    pub fn among_others(&mut self) {
+        self.among_others = true;
     }
 
     /// Notes what only the service can see, such as two settings that contradict each other.
@@ -173,6 +180,9 @@ impl Reader {
     /// Everything has been read: what is left over in the file or in our part of the environment
     /// belongs to no setting.
     pub(crate) fn finish(mut self) -> (Problems, Vec<Entry>) {
+        if self.among_others {
+            return (self.problems, self.entries);
+        }
         for (key, value) in &self.sources.file {
             if self.entries.iter().all(|entry| entry.spec.key != key) {
                 let known = self.entries.iter().map(|entry| entry.spec.key.to_owned());

@@ -63,20 +63,29 @@ impl Error {
         self.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE)
     }
 
+    /// A table or column of this version is not there.
+    pub fn is_schema_missing(&self) -> bool {
+        matches!(self.sqlstate(), Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN))
+    }
+
     /// The database is away, starting, stopping, full or too slow: not a fault of the request.
     pub fn is_unavailable(&self) -> bool {
         match self {
             Self::NoConnection { .. } | Self::CommitUnknown(_) => true,
             // Without a SQLSTATE the connection itself ended.
-            Self::Statement { source, .. } => source.code().is_none_or(|state| {
-                // 08 connection, 53 insufficient resources, 57 operator intervention (time-outs
-                // among them), 58 system error, 25006 read-only (an old primary), 40 rollback,
-                // 55P03 lock not available.
-                ["08", "53", "57", "58", "40"].contains(&&state.code()[..2])
-                    || [&SqlState::READ_ONLY_SQL_TRANSACTION, &SqlState::LOCK_NOT_AVAILABLE]
-                        .contains(&state)
-            }),
+            Self::Statement { source, .. } => is_unavailable(source),
             Self::Poisoned | Self::Unreadable { .. } => false,
         }
     }
+}
+
+pub(crate) fn is_unavailable(error: &tokio_postgres::Error) -> bool {
+    error.code().is_none_or(|state| {
+        // 08 connection, 53 insufficient resources, 57 operator intervention (time-outs among
+        // them), 58 system error, 25006 read-only (an old primary), 40 rollback, 55P03 lock not
+        // available.
+        ["08", "53", "57", "58", "40"].contains(&&state.code()[..2])
+            || [&SqlState::READ_ONLY_SQL_TRANSACTION, &SqlState::LOCK_NOT_AVAILABLE]
+                .contains(&state)
+    })
 }

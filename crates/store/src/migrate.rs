@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{Client, NoTls, Socket};
@@ -66,6 +67,61 @@ pub enum MigrateError {
          put it back as it was and write the change as a new migration"
     )]
     Changed { name: &'static str },
+}
+
+impl MigrateError {
+    /// The database is away, or somebody holds what a migration needs: later it may work.
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Database { source, .. } => crate::error::is_unavailable(source),
+            Self::Locked => true,
+            Self::UnknownVersion { .. } | Self::Changed { .. } => false,
+        }
+    }
+}
+
+/// A migration that the database has.
+#[derive(Debug, Clone)]
+pub struct Applied {
+    pub name: String,
+    pub at: Timestamp,
+}
+
+/// How far a database is.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    pub applied: Vec<Applied>,
+    /// What [`run`] would apply.
+    pub missing: Vec<&'static str>,
+}
+
+/// Looks without changing anything, and without waiting for a migration that runs.
+///
+/// # Errors
+/// [`MigrateError`], as [`run`] would refuse the database.
+pub async fn progress(url: &str) -> Result<Progress, MigrateError> {
+    let (client, connection) = connect(url).await.map_err(failed("connect to the database"))?;
+    let driver = tokio::spawn(connection);
+    let progress = read_progress(&client).await;
+    drop(client);
+    let _ = driver.await;
+    progress
+}
+
+async fn read_progress(client: &Client) -> Result<Progress, MigrateError> {
+    let is_there = client
+        .query_one("SELECT to_regclass('schema_migrations') IS NOT NULL", &[])
+        .await
+        .map_err(failed("look for schema_migrations"))?;
+    let mut applied = Vec::new();
+    if is_there.get(0) {
+        verify_applied(client, MIGRATIONS).await?;
+        let times = "SELECT name, applied_at FROM schema_migrations ORDER BY version";
+        let rows = client.query(times, &[]).await.map_err(failed("read schema_migrations"))?;
+        applied.extend(rows.iter().map(|row| Applied { name: row.get(0), at: row.get(1) }));
+    }
+    let missing = MIGRATIONS.iter().skip(applied.len()).map(|migration| migration.name);
+    Ok(Progress { missing: missing.collect(), applied })
 }
 
 /// Applies what is missing and returns its names.

@@ -1,5 +1,5 @@
-//! Log lines: one line an event on stdout, JSON unless a person is looking. A panic is an event
-//! like any other.
+//! Log lines: one line an event, JSON unless a person is looking. On stdout, but for a tool whose
+//! stdout is its answer. A panic is an event like any other.
 
 use std::{
     backtrace::{Backtrace, BacktraceStatus},
@@ -7,7 +7,9 @@ use std::{
     panic::PanicHookInfo,
 };
 
-use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
+use tracing_subscriber::{
+    EnvFilter, fmt::MakeWriter, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 settings::choice! {
     /// How log lines look.
@@ -20,7 +22,7 @@ settings::choice! {
 }
 
 settings::group! {
-    /// Log lines on stdout.
+    /// Log lines.
     pub struct LogSettings {
         /// Which events are logged: a level, or levels by module.
         level: String = "log.level", default "info",
@@ -46,19 +48,31 @@ pub enum Error {
 
 /// Starts logging, also that of crates that use `log`, and of panics. Once a process.
 pub fn init(settings: &LogSettings) -> Result<(), Error> {
+    start(settings, io::stdout().is_terminal(), io::stdout)
+}
+
+/// [`init`] for a tool: its stdout is for its answer.
+pub fn init_on_stderr(settings: &LogSettings) -> Result<(), Error> {
+    start(settings, io::stderr().is_terminal(), io::stderr)
+}
+
+fn start<W>(settings: &LogSettings, terminal: bool, writer: W) -> Result<(), Error>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     let filter = filter(&settings.level).map_err(Error::Filter)?;
     let registry = tracing_subscriber::registry().with(filter);
-    let terminal = io::stdout().is_terminal();
     let json = match settings.format {
         LogFormat::Json => true,
         LogFormat::Pretty => false,
         LogFormat::Auto => !terminal,
     };
     if json {
-        let lines = tracing_subscriber::fmt::layer().json();
+        let lines = tracing_subscriber::fmt::layer().with_writer(writer).json();
         registry.with(lines.flatten_event(true).with_span_list(false)).try_init()
     } else {
-        registry.with(tracing_subscriber::fmt::layer().with_ansi(terminal)).try_init()
+        let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(terminal);
+        registry.with(lines).try_init()
     }
     .map_err(Error::Started)?;
     std::panic::set_hook(Box::new(log_panic));

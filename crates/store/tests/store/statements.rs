@@ -67,7 +67,8 @@ fn look_at(plan: &Value, limited: bool, operation: &str, faults: &mut Vec<String
         };
         let short = limited || text("Index Name") == "outbox_parked";
         let bounded = columns.iter().any(|column| names(column));
-        if !bounded && !(short && plan.get("Filter").is_none()) {
+        let unfiltered = plan.get("Filter").is_none();
+        if !bounded && !(short && unfiltered) {
             faults.push(format!("{operation}: {kind} of {table} by ({condition})"));
         }
     }

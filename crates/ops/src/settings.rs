@@ -1,0 +1,22 @@
+//! What the tool has to know: where the database is.
+
+use settings::{Group, Reader};
+use store::DatabaseSettings;
+use telemetry::LogSettings;
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub database: DatabaseSettings,
+    pub log: LogSettings,
+}
+
+impl Group for Settings {
+    fn read(reader: &mut Reader) -> Option<Self> {
+        // An operator's shell is often that of a service.
+        reader.among_others();
+        // One verb, one connection at a time; reading a page of a big table may take a while.
+        reader.default("database.pool_max", "2");
+        let (database, log) = (reader.group(), reader.group());
+        Some(Self { database: database?, log: log? })
+    }
+}
