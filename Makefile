@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test stack check fmt clean prerequisites build
+.PHONY: help demo test stack bench check fmt clean prerequisites build
 
 # One profile everywhere, so that dependencies are compiled once.
 CARGO ?= cargo
@@ -25,6 +25,9 @@ test: prerequisites ## Format, lints and every test, against real PostgreSQL and
 
 stack: build ## Run all of it for trying by hand (ARGS="--apis 2 --relays 2 --consumers 2 --brokers 1")
 	@exec $(STACK) up $(ARGS)
+
+bench: build ## Measure, beside what it is compared with (ARGS="p1 p2 --quick --json")
+	@exec $(TARGET)/release/bench $(ARGS)
 
 check: prerequisites ## Format and lints alone
 	$(CARGO) fmt --all --check

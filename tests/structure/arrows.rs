@@ -15,7 +15,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("pg-test", &["store", "settings"]),
     ("charge-api", SERVICE),
     ("outbox-relay", SERVICE),
-    ("charge-consumer", SERVICE),
+    ("inbox", &["store", "settings", "telemetry"]),
+    ("charge-consumer", &["domain", "inbox", "store", "settings", "telemetry", "shutdown"]),
     ("ops", &["store", "settings", "telemetry"]),
     // The binaries run as processes: whatever their crates offer is of no use here.
     ("e2e", &["domain", "store", "settings", "pg-test"]),
@@ -28,7 +29,7 @@ const DEV_ONLY: &[&str] = &["pg-test"];
 /// A dependency and the only crates that may link it. Tests may look at a table through
 /// tokio-postgres, so dev-dependencies do not count.
 const FENCES: &[(&str, &[&str])] = &[
-    ("rdkafka", &["outbox-relay", "charge-consumer", "e2e"]),
+    ("rdkafka", &["outbox-relay", "inbox", "e2e"]),
     ("actix-web", &["charge-api", "telemetry", "e2e"]),
     ("tokio-postgres", &["store", "pg-test", "e2e"]),
     ("deadpool-postgres", &["store", "e2e"]),
