@@ -117,6 +117,10 @@ impl Group for Settings {
             );
             fits = false;
         }
+        if kafka.linger >= kafka.message_timeout {
+            reader.problem("kafka.linger", "must be less than kafka.message_timeout");
+            fits = false;
+        }
         if relay.batch > relay.in_flight_rows {
             reader.problem("relay.batch", "must be at most relay.in_flight_rows");
             fits = false;

@@ -99,9 +99,14 @@ async fn a_row_that_is_committed_after_later_ones_were_published_is_published() 
     let mut relay = rig.member(&[]).await;
     let mut slow = rig.database.client().await;
     let transaction = slow.transaction().await.unwrap();
-    let sql = "INSERT INTO outbox (aggregate_id, event_type, payload) VALUES ('same', 'E', '') RETURNING seq";
-    let early: i64 = transaction.query_one(sql, &[]).await.unwrap().get(0);
-    let late: i64 = rig.client.query_one(&sql.replace("same", "other"), &[]).await.unwrap().get(0);
+    // Two aggregates of one bucket, since how far was read is known bucket by bucket.
+    let insert = "INSERT INTO outbox (aggregate_id, event_type, payload)
+                  SELECT 'a-' || n, 'E', '' FROM generate_series(1, 1000) n
+                  WHERE hashtextextended('a-' || n, 0) & 31 = 7
+                  ORDER BY n OFFSET $1 LIMIT 1
+                  RETURNING seq";
+    let early: i64 = transaction.query_one(insert, &[&0_i64]).await.unwrap().get(0);
+    let late: i64 = rig.client.query_one(insert, &[&1_i64]).await.unwrap().get(0);
     assert!(early < late);
 
     // For so long that reads no longer look back to it: only the sweep finds it.
