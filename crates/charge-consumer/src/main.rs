@@ -3,15 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use charge_consumer::Service;
-use charge_consumer::issue_receipts::IssueReceipts;
+use charge_consumer::consumer::{self, NAME};
 use charge_consumer::settings::Settings;
 use settings::Cli;
 use shutdown::Shutdown;
 use telemetry::{Readiness, admin, logs};
 use tokio_util::sync::CancellationToken;
 
-const NAME: &str = "charge-consumer";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const ABOUT: &str = "Reads charge events from Kafka and gives each its effect once";
 
@@ -20,13 +18,13 @@ const ABOUT: &str = "Reads charge events from Kafka and gives each its effect on
 async fn main() -> anyhow::Result<ExitCode> {
     let settings = Cli::<Settings>::new(NAME, VERSION, ABOUT).parse().settings;
     logs::init(&settings.log)?;
-    let (_, librdkafka) = rdkafka::util::get_rdkafka_version();
+    let librdkafka = inbox::librdkafka_version();
     tracing::info!(version = VERSION, librdkafka, "{NAME} starts");
 
     let shutdown = Shutdown::on_signals();
     let registry = telemetry::registry(NAME, VERSION);
     let readiness = Readiness::new();
-    let service = Service::build(&settings, IssueReceipts, &registry, &readiness)?;
+    let service = consumer::build(&settings, &registry, &readiness)?;
     let admin = admin::bind(&settings.admin, registry, readiness)
         .with_context(|| format!("could not listen on {}", settings.admin.listen))?;
     tracing::info!(admin = %admin.addr(), "listening");

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// An amount in minor units, from 1 to [`AmountCents::LIMIT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(into = "i64", try_from = "i64")]
 pub struct AmountCents(i64);
 
 impl AmountCents {
@@ -21,6 +21,25 @@ impl AmountCents {
 
     pub fn get(self) -> i64 {
         self.0
+    }
+}
+
+impl From<AmountCents> for i64 {
+    fn from(amount: AmountCents) -> Self {
+        amount.0
+    }
+}
+
+/// Why a number is no amount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an amount is from 1 to {limit}", limit = AmountCents::LIMIT)]
+pub struct AmountOutOfRange;
+
+impl TryFrom<i64> for AmountCents {
+    type Error = AmountOutOfRange;
+
+    fn try_from(cents: i64) -> Result<Self, AmountOutOfRange> {
+        Self::new(cents).ok_or(AmountOutOfRange)
     }
 }
 
@@ -80,6 +99,16 @@ mod tests {
         assert!(AmountCents::new(AmountCents::LIMIT).is_some());
         assert!(AmountCents::new(AmountCents::LIMIT + 1).is_none());
         assert!(AmountCents::new(i64::MAX).is_none());
+    }
+
+    #[test]
+    fn an_amount_that_is_read_is_checked_like_one_that_is_made() {
+        let read = |text| serde_json::from_str::<AmountCents>(text);
+        assert_eq!(read("4900").expect("an amount").get(), 4900);
+        assert_eq!(serde_json::to_string(&read("4900").expect("an amount")).expect("text"), "4900");
+        for text in ["0", "-1", "9007199254740992", "9223372036854775808", "4900.0", "\"4900\""] {
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use charge_consumer::event::Event;
-use charge_consumer::handler::{Handler, HandlerError};
+use inbox::{Event, Handler, HandlerError};
 use store::Transaction;
 
 use crate::world::{Charge, World, eventually, id};

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
-use charge_consumer::Service;
-use charge_consumer::handler::Handler;
+use charge_consumer::consumer::NAME;
 use charge_consumer::issue_receipts::IssueReceipts;
 use charge_consumer::settings::Settings;
-use charge_consumer::subscription;
+use inbox::{Handler, Inbox};
 use pg_test::TestDatabase;
 use prometheus::{Registry, TextEncoder};
 use rdkafka::TopicPartitionList;
@@ -128,7 +127,8 @@ impl World {
         let env: Vec<_> = env.into_iter().collect();
         let settings: Settings = settings::load(None, &env).expect("settings");
         let (registry, readiness) = (Registry::new(), Readiness::new());
-        let service = Service::build(&settings, handler, &registry, &readiness).expect("a service");
+        let service =
+            Inbox::build(&settings.inbox, NAME, handler, &registry, &readiness).expect("a service");
         let stop = CancellationToken::new();
         let task = tokio::spawn(service.run(stop.clone()));
         Running { registry, readiness, stop, task }
@@ -220,7 +220,7 @@ pub struct Running {
     registry: Registry,
     pub readiness: Readiness,
     pub stop: CancellationToken,
-    pub task: JoinHandle<Result<(), subscription::Error>>,
+    pub task: JoinHandle<Result<(), inbox::Error>>,
 }
 
 impl Running {

@@ -74,10 +74,15 @@ impl Subscription {
     ///
     /// # Errors
     /// [`Error::Subscribe`] when librdkafka refuses the settings; an unreachable broker is no error.
-    pub fn new(settings: &KafkaSettings, metrics: &Metrics) -> Result<Self, Error> {
+    pub fn new(
+        settings: &KafkaSettings,
+        application: &str,
+        metrics: &Metrics,
+    ) -> Result<Self, Error> {
         let failed = |source| Error::Subscribe { topic: settings.topic.clone(), source };
         let member = GroupMember::new(&settings.topic, metrics);
-        let client: Client = client_config(settings).create_with_context(member).map_err(failed)?;
+        let client: Client =
+            client_config(settings, application).create_with_context(member).map_err(failed)?;
         client.subscribe(&[&settings.topic]).map_err(failed)?;
         Ok(Self { topic: settings.topic.as_str().into(), client: Some(client), kept: None })
     }
@@ -237,12 +242,12 @@ fn own_headers(message: &BorrowedMessage<'_>) -> Vec<Header> {
     (0..headers.count()).map(own).collect()
 }
 
-fn client_config(settings: &KafkaSettings) -> ClientConfig {
+fn client_config(settings: &KafkaSettings, application: &str) -> ClientConfig {
     let millis = |duration: Duration| duration.as_millis().to_string();
     let mut config = ClientConfig::new();
     config
         .set("bootstrap.servers", settings.brokers.join(","))
-        .set("client.id", "charge-consumer")
+        .set("client.id", application)
         .set("group.id", &settings.group)
         // KIP-848 stalls in the linked librdkafka.
         .set("group.protocol", "classic")

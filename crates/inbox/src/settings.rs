@@ -1,0 +1,181 @@
+//! The settings of an inbox: where its events come from, and how they are applied.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use settings::{Group, Reader, Secret};
+use store::DatabaseSettings;
+
+settings::choice! {
+    /// How the brokers are spoken to.
+    pub enum SecurityProtocol {
+        Plaintext = "plaintext",
+        Ssl = "ssl",
+        SaslPlaintext = "sasl_plaintext",
+        SaslSsl = "sasl_ssl",
+    }
+}
+
+settings::choice! {
+    pub enum SaslMechanism {
+        Plain = "PLAIN",
+        ScramSha256 = "SCRAM-SHA-256",
+        ScramSha512 = "SCRAM-SHA-512",
+    }
+}
+
+settings::group! {
+    /// Where the events come from.
+    pub struct KafkaSettings {
+        /// Brokers to ask for the others.
+        brokers: Vec<String> = "kafka.brokers" env "KAFKA_BROKERS", required,
+            "host:port, comma separated", check not_empty;
+        /// The topic to read.
+        topic: String = "kafka.topic", default "charges.events", "a topic name";
+        /// The consumer group; its members share the partitions of the topic.
+        group: String = "kafka.group", default "charge-consumer", "a group name";
+        /// After how long without a heartbeat the group gives this member's partitions to others.
+        session_timeout: Duration = "kafka.session_timeout", default "10s",
+            "a duration from 6s to 5m, within what the brokers allow",
+            range Duration::from_secs(6)..=Duration::from_secs(300);
+        /// After how long without a poll this member leaves the group.
+        max_poll_interval: Duration = "kafka.max_poll_interval", default "5m",
+            "a duration from 6s to 1h, not below kafka.session_timeout",
+            range Duration::from_secs(6)..=Duration::from_secs(3600);
+        /// How the brokers are spoken to.
+        security_protocol: SecurityProtocol = "kafka.security_protocol", default "plaintext",
+            "plaintext, ssl, sasl_plaintext or sasl_ssl";
+        /// How this client authenticates itself.
+        sasl_mechanism: Option<SaslMechanism> = "kafka.sasl_mechanism", optional,
+            "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512";
+        /// User name for SASL.
+        sasl_username: Option<String> = "kafka.sasl_username", optional, "a text";
+        /// Password for SASL.
+        sasl_password: Option<Secret> = "kafka.sasl_password", optional, "a text";
+        /// File with the certificates to trust (PEM); without it the system's.
+        ssl_ca_location: Option<PathBuf> = "kafka.ssl_ca_location", optional, "a path";
+    }
+}
+
+settings::group! {
+    /// How events are applied.
+    pub struct ConsumerSettings {
+        /// The name that events are recorded under in the inbox; by default the name of the group.
+        /// Under another name every event is new again.
+        name: Option<String> = "consumer.name", optional, "a name";
+        /// Most events of a partition in one transaction.
+        batch: usize = "consumer.batch", default "500", "an integer from 1 to 10000",
+            range 1..=10_000;
+        /// Most partitions worked on at the same time; each takes a connection.
+        concurrency: usize = "consumer.concurrency", default "4",
+            "an integer from 1 to 64, at most database.pool_max", range 1..=64;
+        /// How often an event is tried that a statement failed for, before it is a dead letter. An
+        /// outage does not count.
+        attempts: u32 = "consumer.attempts", default "3", "an integer from 1 to 100", range 1..=100;
+        /// Longest transaction; one that takes longer is given up and tried again.
+        transaction_timeout: Duration = "consumer.transaction_timeout", default "30s",
+            "a duration from 1s to 10m, below kafka.max_poll_interval",
+            range Duration::from_secs(1)..=Duration::from_secs(600);
+    }
+}
+
+/// All that [`Inbox::build`](crate::Inbox::build) needs; a service adds its own.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub kafka: KafkaSettings,
+    pub consumer: ConsumerSettings,
+    pub database: DatabaseSettings,
+}
+
+impl Settings {
+    /// The name in the inbox.
+    pub fn consumer_name(&self) -> &str {
+        self.consumer.name.as_ref().unwrap_or(&self.kafka.group)
+    }
+}
+
+impl Group for Settings {
+    fn read(reader: &mut Reader) -> Option<Self> {
+        let (kafka, consumer, database) = (reader.group(), reader.group(), reader.group());
+        let (kafka, consumer, database): (KafkaSettings, ConsumerSettings, DatabaseSettings) =
+            (kafka?, consumer?, database?);
+        contradictions(&kafka, &consumer, &database, reader);
+        Some(Self { kafka, consumer, database })
+    }
+}
+
+/// Settings that are right by themselves and wrong together.
+fn contradictions(
+    kafka: &KafkaSettings,
+    consumer: &ConsumerSettings,
+    database: &DatabaseSettings,
+    reader: &mut Reader,
+) {
+    if kafka.max_poll_interval < kafka.session_timeout {
+        reader.problem("kafka.max_poll_interval", "is below kafka.session_timeout");
+    }
+    if consumer.transaction_timeout >= kafka.max_poll_interval {
+        reader.problem("consumer.transaction_timeout", "is not below kafka.max_poll_interval");
+    }
+    if u64::try_from(consumer.concurrency).is_ok_and(|most| most > u64::from(database.pool_max)) {
+        reader.problem("consumer.concurrency", "is above database.pool_max");
+    }
+    let sasl = match kafka.security_protocol {
+        SecurityProtocol::SaslPlaintext | SecurityProtocol::SaslSsl => true,
+        SecurityProtocol::Plaintext | SecurityProtocol::Ssl => false,
+    };
+    let given = [
+        ("kafka.sasl_mechanism", kafka.sasl_mechanism.is_some()),
+        ("kafka.sasl_username", kafka.sasl_username.is_some()),
+        ("kafka.sasl_password", kafka.sasl_password.is_some()),
+    ];
+    for (key, given) in given {
+        if sasl && !given {
+            reader.problem(key, "is required by kafka.security_protocol");
+        } else if given && !sasl {
+            reader.problem(key, "has no use without a sasl_ kafka.security_protocol");
+        }
+    }
+}
+
+#[expect(clippy::ptr_arg, reason = "the settings macro hands over the field as it is")]
+fn not_empty(brokers: &Vec<String>) -> Result<(), String> {
+    if brokers.is_empty() { Err("is empty".into()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUIRED: [(&str, &str); 2] =
+        [("DATABASE_URL", "postgres://u@localhost/d"), ("KAFKA_BROKERS", "localhost:9092")];
+
+    #[test]
+    fn the_inbox_name_is_the_groups_unless_it_is_given() {
+        let settings: Settings = settings::load(None, &REQUIRED).expect("settings");
+        assert_eq!(settings.consumer_name(), "charge-consumer");
+        let file = "[consumer]\nname = 'other'";
+        let settings: Settings = settings::load(Some(file), &REQUIRED).expect("settings");
+        assert_eq!(settings.consumer_name(), "other");
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused_together() {
+        let file = "[kafka]
+            security_protocol = 'sasl_ssl'
+            sasl_username = 'u'
+            max_poll_interval = '20s'
+            [consumer]
+            concurrency = 32";
+        let problems = settings::load::<Settings>(Some(file), &REQUIRED).expect_err("problems");
+        let text = problems.to_string();
+        for key in [
+            "kafka.sasl_mechanism",
+            "kafka.sasl_password",
+            "consumer.transaction_timeout",
+            "consumer.concurrency",
+        ] {
+            assert!(text.contains(key), "{key} is not in\n{text}");
+        }
+    }
+}
