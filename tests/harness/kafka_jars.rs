@@ -65,7 +65,11 @@ fn fetch(root: &Path, dir: &Path) -> Result<()> {
         .arg(format!("-DoutputDirectory={}", fresh.path().display()))
         .status()
         .context("starting mvn: run deploy/local/prerequisites.sh, or set KAFKA_HOME")?;
-    ensure!(status.success(), "Maven could not copy Kafka's jars ({status})");
+    ensure!(
+        status.success(),
+        "Maven could not copy Kafka's jars ({status}); its message is above. Without a way to \
+         Maven's repository, set KAFKA_HOME to an unpacked Kafka 4, or KAFKA_BROKERS to a running one"
+    );
     fs::copy(pom(root), fresh.path().join("pom.xml"))?;
     let fresh = fresh.keep();
     if fs::rename(&fresh, dir).is_err() {
