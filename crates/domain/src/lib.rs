@@ -3,6 +3,7 @@
 //! Nothing here is async, and nothing knows SQL, HTTP or Kafka: a rule of this crate holds whatever
 //! carries the request.
 
+pub mod api_key;
 pub mod charge;
 pub mod event;
 pub mod fingerprint;
@@ -11,6 +12,7 @@ pub mod money;
 pub mod outcome;
 pub mod tenant;
 
+pub use api_key::{ApiKey, NewApiKey};
 pub use charge::{Charge, ChargeId, ChargeStatus, Description, NewCharge};
 pub use event::{ChargeEvent, OutboxId};
 pub use fingerprint::Fingerprint;

@@ -49,6 +49,8 @@ pub fn within<T: PartialOrd>(range: RangeInclusive<T>, value: &T) -> Result<(), 
 /// `name: Type = "key" [env "NAME"], default "text" | required | optional, "what is allowed"
 /// [, range LOW..=HIGH] [, check FUNCTION];` where an optional field's type is an `Option` and
 /// FUNCTION is `fn(&Type) -> Result<(), String>`; its error completes the sentence "the value …".
+/// `check FUNCTION` after the struct is for settings that contradict each other:
+/// `fn(&Struct) -> Result<(), (&'static str, String)>`, with the key that the problem is noted for.
 #[macro_export]
 macro_rules! group {
     (@presence required) => { $crate::Presence::Required };
@@ -69,6 +71,7 @@ macro_rules! group {
                 $(, range $range:expr)? $(, check $check:expr)?;
             )+
         }
+        $(check $agree:expr)?
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone)]
@@ -92,7 +95,13 @@ macro_rules! group {
                         Ok(())
                     });
                 )+
-                Some(Self { $( $field: $field? ),+ })
+                let group = Self { $( $field: $field? ),+ };
+                $(
+                    if let Err((key, why)) = $agree(&group) {
+                        reader.problem(key, why);
+                    }
+                )?
+                Some(group)
             }
         }
     };

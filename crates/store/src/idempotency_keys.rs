@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 use crate::key_lock::KeyLock;
 use crate::{Connection, Error, Statement};
 
-pub(crate) const STATEMENTS: &[&Statement] = &[&PROBE];
+pub(crate) const STATEMENTS: &[&Statement] = &[&PROBE, &COUNT];
 
 /// A key that is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,4 +81,22 @@ pub async fn probe(
     }
     let locked: Option<bool> = row.get(7);
     Ok(if locked == Some(false) { Probe::SameCommandRuns } else { Probe::Free })
+}
+
+// An index-only scan of one tenant's part of the primary key. An expired key counts until it is
+// removed: a condition on its time would read every row.
+const COUNT: Statement = Statement::new(
+    "count a tenant's keys",
+    "SELECT count(*)::integer
+     FROM (SELECT FROM idempotency_keys WHERE tenant_id = $1 LIMIT $2) AS kept",
+);
+
+/// How many keys of the tenant are kept, counted up to `max`.
+///
+/// # Errors
+/// [`Error::Statement`].
+pub async fn count(connection: &Connection, tenant: &TenantId, max: u32) -> Result<u32, Error> {
+    let row = connection.query_opt(&COUNT, &[&tenant.as_str(), &i64::from(max)]).await?;
+    let count: i32 = row.expect("invariant: an aggregate yields one row").get(0);
+    Ok(u32::try_from(count).unwrap_or(0))
 }

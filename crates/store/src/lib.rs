@@ -8,8 +8,10 @@ mod error;
 mod pool;
 mod settings;
 mod statement;
+mod tls;
 mod transaction;
 
+pub mod api_keys;
 pub mod charges;
 pub mod dead_letters;
 pub mod idempotency_keys;
@@ -19,19 +21,24 @@ pub mod migrate;
 pub mod outbox;
 pub mod outbox_buckets;
 pub mod receipts;
+pub mod roles;
 
 pub use error::Error;
 pub use pool::{Connection, Pool};
 pub use settings::DatabaseSettings;
 pub use statement::Statement;
+pub use tls::{Misconfigured, Target, Tls};
 pub use transaction::Transaction;
 
 /// Every statement of the store, for the test that prepares each against the migrated schema.
 pub const STATEMENTS: &[&[&Statement]] = &[
+    api_keys::STATEMENTS,
+    api_keys::OPERATOR_STATEMENTS,
     charges::STATEMENTS,
     dead_letters::STATEMENTS,
     idempotency_keys::STATEMENTS,
     inbox::STATEMENTS,
+    migrate::STATEMENTS,
     outbox::STATEMENTS,
     outbox::relay::STATEMENTS,
     outbox_buckets::STATEMENTS,

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
-use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{Client, NoTls, Socket};
+use tokio::task::JoinHandle;
+use tokio_postgres::Client;
 
+use crate::tls::{self, Misconfigured, Target};
 use crate::{Connection, Error, Pool, Statement};
 
 /// One file of `migrations/`, as it was when this binary was built.
@@ -33,6 +34,8 @@ pub const MIGRATIONS: &[Migration] = migrations![
     "0004_inbox.sql",
     "0005_receipts.sql",
     "0006_dead_letters.sql",
+    "0007_api_keys.sql",
+    "0008_roles.sql",
 ];
 
 /// Runs a file's statements one by one outside a transaction, for what PostgreSQL refuses inside
@@ -49,6 +52,8 @@ const LOCK_POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug, thiserror::Error)]
 pub enum MigrateError {
+    #[error("cannot tell which database is meant")]
+    Target(#[from] Misconfigured),
     #[error("migration failed: {operation}")]
     Database {
         operation: &'static str,
@@ -75,7 +80,7 @@ impl MigrateError {
         match self {
             Self::Database { source, .. } => crate::error::is_unavailable(source),
             Self::Locked => true,
-            Self::UnknownVersion { .. } | Self::Changed { .. } => false,
+            Self::Target(_) | Self::UnknownVersion { .. } | Self::Changed { .. } => false,
         }
     }
 }
@@ -99,9 +104,8 @@ pub struct Progress {
 ///
 /// # Errors
 /// [`MigrateError`], as [`run`] would refuse the database.
-pub async fn progress(url: &str) -> Result<Progress, MigrateError> {
-    let (client, connection) = connect(url).await.map_err(failed("connect to the database"))?;
-    let driver = tokio::spawn(connection);
+pub async fn progress(database: impl Into<Target<'_>>) -> Result<Progress, MigrateError> {
+    let (client, driver) = connect(database.into()).await?;
     let progress = read_progress(&client).await;
     drop(client);
     let _ = driver.await;
@@ -128,8 +132,8 @@ async fn read_progress(client: &Client) -> Result<Progress, MigrateError> {
 ///
 /// # Errors
 /// [`MigrateError`]. Whatever was applied before stays applied; running again goes on from there.
-pub async fn run(url: &str) -> Result<Vec<&'static str>, MigrateError> {
-    run_these(url, MIGRATIONS).await
+pub async fn run(database: impl Into<Target<'_>>) -> Result<Vec<&'static str>, MigrateError> {
+    run_these(database, MIGRATIONS).await
 }
 
 /// [`run`] with other migrations than this binary's own.
@@ -137,12 +141,11 @@ pub async fn run(url: &str) -> Result<Vec<&'static str>, MigrateError> {
 /// # Errors
 /// As [`run`].
 pub async fn run_these(
-    url: &str,
+    database: impl Into<Target<'_>>,
     migrations: &[Migration],
 ) -> Result<Vec<&'static str>, MigrateError> {
     // Not from the pool: the lock belongs to the session, and statements may take long.
-    let (client, connection) = connect(url).await.map_err(failed("connect to the database"))?;
-    let driver = tokio::spawn(connection);
+    let (client, driver) = connect(database.into()).await?;
     let applied = apply_missing(&client, migrations).await;
     // The session ends with the client, and the lock with the session.
     drop(client);
@@ -150,13 +153,18 @@ pub async fn run_these(
     applied
 }
 
-async fn connect(
-    url: &str,
-) -> Result<(Client, tokio_postgres::Connection<Socket, NoTlsStream>), tokio_postgres::Error> {
-    let mut config: tokio_postgres::Config = url.parse()?;
+/// A session, and the task that drives it: it ends with the client.
+async fn connect(target: Target<'_>) -> Result<(Client, JoinHandle<()>), MigrateError> {
+    let tls::Server { mut config, connector } = tls::server(target)?;
     // IF NOT EXISTS tells of what it skips on every run but the first.
     config.application_name("oncebox migrate").options("-c client_min_messages=warning");
-    config.connect(NoTls).await
+    let (client, connection) =
+        config.connect(connector).await.map_err(failed("connect to the database"))?;
+    let driver = async move {
+        // Whatever ends the session ends a statement of it too, and that one says so.
+        let _ended = connection.await;
+    };
+    Ok((client, tokio::spawn(driver)))
 }
 
 async fn apply_missing(
@@ -267,6 +275,8 @@ async fn execute(client: &Client, sql: &str, operation: &'static str) -> Result<
 fn failed(operation: &'static str) -> impl FnOnce(tokio_postgres::Error) -> MigrateError {
     move |source| MigrateError::Database { operation, source }
 }
+
+pub(crate) const STATEMENTS: &[&Statement] = &[&APPLIED_VERSION];
 
 const APPLIED_VERSION: Statement = Statement::new(
     "read the schema version",

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, RecyclingMethod, Runtime};
+use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{NoTls, Row};
 
+use crate::tls::{self, Target};
 use crate::{DatabaseSettings, Error, Statement, Transaction};
 
 /// A bounded set of connections that all behave alike.
@@ -17,14 +18,13 @@ impl Pool {
     /// Makes a pool; no connection is opened before the first is asked for.
     ///
     /// # Errors
-    /// [`Error::NoConnection`] when the URL cannot be read.
+    /// [`Error::NoConnection`] when the URL or the certificates cannot be read.
     pub fn new(settings: &DatabaseSettings, application: &str) -> Result<Self, Error> {
-        let unreadable = |source| Error::NoConnection {
-            operation: "read database.url",
-            source: Box::new(source) as _,
-        };
-        let mut config: tokio_postgres::Config =
-            settings.url.expose().parse().map_err(unreadable)?;
+        let tls::Server { mut config, connector } =
+            tls::server(Target::from(settings)).map_err(|source| Error::NoConnection {
+                operation: "read where the database is",
+                source: Box::new(source),
+            })?;
         config
             .application_name(application)
             .connect_timeout(settings.connect_timeout)
@@ -35,7 +35,7 @@ impl Pool {
         // cancelled future leaves it. This one ends it, and unlike a bare ROLLBACK it says nothing
         // when there is none.
         let recycling_method = RecyclingMethod::Custom("BEGIN; ROLLBACK".into());
-        let manager = Manager::from_config(config, NoTls, ManagerConfig { recycling_method });
+        let manager = Manager::from_config(config, connector, ManagerConfig { recycling_method });
         let size = usize::try_from(settings.pool_max).expect("invariant: checked by the settings");
         // All three are None by default: a server that accepts and then hangs would hold a caller
         // for ever.

@@ -1,8 +1,11 @@
 //! How to reach PostgreSQL, and how long to wait for it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use settings::Secret;
+
+use crate::tls::{self, Target, Tls};
 
 settings::group! {
     /// PostgreSQL.
@@ -10,6 +13,11 @@ settings::group! {
         /// Connection URL of the database.
         url: Secret = "database.url" env "DATABASE_URL", required,
             "a URL such as postgres://user:password@host:5432/database", check readable;
+        /// Whether connections are encrypted and the server's certificate and name are verified.
+        /// Unset: as sslmode in the URL says, and disable when it says nothing.
+        tls: Option<Tls> = "database.tls", optional, "disable or verify-full";
+        /// File of the certificates (PEM) that the server's must be signed by; unset: the system's.
+        tls_ca: Option<PathBuf> = "database.tls_ca", optional, "the path of a PEM file";
         /// Most connections in the pool; past about eight a core PostgreSQL gets slower, not faster.
         pool_max: u32 = "database.pool_max", default "16",
             "an integer from 1 to 1000", range 1..=1000;
@@ -23,13 +31,18 @@ settings::group! {
         lock_timeout: Duration = "database.lock_timeout", default "5s",
             "a duration from 10ms to 10m", range Duration::from_millis(10)..=Duration::from_secs(600);
     }
+    check agree
 }
 
 fn readable(url: &Secret) -> Result<(), String> {
-    match url.expose().parse::<tokio_postgres::Config>() {
-        Ok(config) if config.get_hosts().is_empty() => Err("names no host".into()),
-        Ok(_) => Ok(()),
-        // The driver's message may hold a part of the URL, and so of the password.
-        Err(_) => Err("is not a connection URL".into()),
+    match tls::config(url.expose()) {
+        None => Err("is not a connection URL".into()),
+        Some(config) if config.get_hosts().is_empty() => Err("names no host".into()),
+        Some(_) => Ok(()),
     }
+}
+
+fn agree(settings: &DatabaseSettings) -> Result<(), (&'static str, String)> {
+    let server = tls::server(Target::from(settings));
+    server.map(|_server| ()).map_err(|wrong| (wrong.key, wrong.why))
 }

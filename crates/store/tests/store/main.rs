@@ -6,10 +6,13 @@
     reason = "tests speak to the database as an outsider would, and fail where they stand"
 )]
 
+mod api_keys;
 mod charges;
 mod connections;
 mod migrations;
+mod roles;
 mod statements;
+mod tls;
 
 use std::time::Duration;
 
@@ -20,6 +23,8 @@ use store::{DatabaseSettings, Pool};
 fn settings(database: &TestDatabase) -> DatabaseSettings {
     DatabaseSettings {
         url: Secret::new(database.url()),
+        tls: None,
+        tls_ca: None,
         pool_max: 4,
         connect_timeout: Duration::from_secs(5),
         statement_timeout: Duration::from_secs(10),
