@@ -7,11 +7,11 @@ async fn relays_that_are_told_to_stop_leave_no_duplicates_and_no_leases() {
     let rig = Rig::new().await;
     let mut relays = vec![rig.run(&[]), rig.run(&[])];
     for round in 0..6 {
+        let seen = rig.published().await;
         for n in 0..100 {
             rig.insert(&NewRow::of(&format!("a-{}", n % 25))).await;
         }
         // While there is work under way.
-        let seen = rig.published().await;
         eventually("they publish", async || rig.published().await > seen).await;
         relays.remove(0).stop().await;
         relays.push(rig.run(&[]));

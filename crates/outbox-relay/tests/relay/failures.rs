@@ -185,10 +185,10 @@ async fn a_database_that_drops_its_connections_loses_and_duplicates_nothing() {
     let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
                 WHERE datname = current_database() AND application_name = 'outbox-relay'";
     for round in 0..10 {
+        let seen = rig.published().await;
         for n in 0..30 {
             rig.insert(&NewRow::of(&format!("a-{n}"))).await;
         }
-        let seen = rig.published().await;
         eventually("it publishes", async || rig.published().await > seen).await;
         if round % 3 == 0 {
             rig.client.query_one(kill, &[]).await.unwrap();
