@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("outbox-relay", SERVICE),
     ("inbox", &["store", "settings", "telemetry"]),
     ("charge-consumer", &["domain", "inbox", "store", "settings", "telemetry", "shutdown"]),
-    ("ops", &["store", "settings", "telemetry"]),
+    ("ops", &["domain", "store", "settings", "telemetry"]),
     // The binaries run as processes: whatever their crates offer is of no use here.
     ("e2e", &["domain", "store", "settings", "pg-test"]),
 ];

@@ -5,6 +5,7 @@
 //! All are `application/problem+json` (RFC 9457), and none repeats the input.
 
 use std::fmt;
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
@@ -20,19 +21,36 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 #[derive(Debug)]
 pub enum ApiError {
+    /// `presented` tells a key that is no good from none at all.
+    Unauthenticated {
+        presented: bool,
+    },
+    Forbidden,
+    TooManyRequests {
+        retry_after: Duration,
+    },
+    TooManyKeys {
+        retry_after: Duration,
+    },
     KeyMissing,
     KeyInvalid(InvalidKey),
     KeyRepeated,
-    KeyReused { differing: Vec<&'static str> },
+    KeyReused {
+        differing: Vec<&'static str>,
+    },
     RequestInProgress,
     InvalidBody(Vec<Violation>),
     UnsupportedMediaType,
     UnsupportedContentEncoding,
-    BodyTooLarge { limit: usize },
+    BodyTooLarge {
+        limit: usize,
+    },
     BodyIncomplete,
     BodyTimeout,
     NotFound,
-    MethodNotAllowed { allow: &'static str },
+    MethodNotAllowed {
+        allow: &'static str,
+    },
     Unavailable(&'static str),
     Internal,
 }
@@ -65,6 +83,18 @@ macro_rules! kinds {
 }
 
 kinds! {
+    UNAUTHENTICATED: "unauthenticated", UNAUTHORIZED, false,
+        "There is no valid API key",
+        "Send Authorization: Bearer and an API key that has neither expired nor been revoked.";
+    FORBIDDEN: "forbidden", FORBIDDEN, false,
+        "The API key may only read",
+        "Use a key that was made for charging.";
+    TOO_MANY_REQUESTS: "too-many-requests", TOO_MANY_REQUESTS, true,
+        "More requests than this tenant may send",
+        "Send the same request with the same key again after the time in Retry-After. Nothing was stored.";
+    TOO_MANY_KEYS: "too-many-keys", TOO_MANY_REQUESTS, true,
+        "More idempotency keys than this tenant may have",
+        "Keys make room when they expire. Charges that are there already are still answered. Nothing was stored.";
     KEY_MISSING: "idempotency-key-missing", BAD_REQUEST, false,
         "The Idempotency-Key header is missing",
         "Choose a random UUID for each purchase, send it with the request, and send the same one with every retry.";
@@ -122,6 +152,10 @@ struct Problem<'a> {
 impl ApiError {
     fn kind(&self) -> &'static Kind {
         match self {
+            Self::Unauthenticated { .. } => &UNAUTHENTICATED,
+            Self::Forbidden => &FORBIDDEN,
+            Self::TooManyRequests { .. } => &TOO_MANY_REQUESTS,
+            Self::TooManyKeys { .. } => &TOO_MANY_KEYS,
             Self::KeyMissing => &KEY_MISSING,
             Self::KeyInvalid(_) | Self::KeyRepeated => &KEY_INVALID,
             Self::KeyReused { .. } => &KEY_REUSED,
@@ -151,7 +185,11 @@ impl ApiError {
             Self::UnsupportedContentEncoding => Some("Content-Encoding must be absent".into()),
             Self::BodyTooLarge { limit } => Some(format!("the limit is {limit} bytes")),
             Self::Unavailable(why) => Some((*why).into()),
-            Self::KeyMissing
+            Self::Unauthenticated { .. }
+            | Self::Forbidden
+            | Self::TooManyRequests { .. }
+            | Self::TooManyKeys { .. }
+            | Self::KeyMissing
             | Self::KeyReused { .. }
             | Self::RequestInProgress
             | Self::InvalidBody(_)
@@ -166,6 +204,19 @@ impl ApiError {
     fn add_headers(&self, response: &mut HttpResponseBuilder) {
         let kind = self.kind();
         match self {
+            // RFC 6750 §3: no error code for a request that tried nothing.
+            Self::Unauthenticated { presented } => {
+                let challenge = match presented {
+                    true => "Bearer realm=\"oncebox\", error=\"invalid_token\"",
+                    false => "Bearer realm=\"oncebox\"",
+                };
+                response.insert_header((header::WWW_AUTHENTICATE, challenge));
+            }
+            Self::TooManyRequests { retry_after } | Self::TooManyKeys { retry_after } => {
+                // Rounded up: a client that is exact must not come too soon.
+                let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
+                response.insert_header((header::RETRY_AFTER, seconds.max(1)));
+            }
             Self::KeyMissing | Self::KeyInvalid(_) | Self::KeyRepeated => {
                 let link = format!("</problems/{}>; rel=\"describedby\"", kind.name);
                 response.insert_header((header::LINK, link));

@@ -4,10 +4,12 @@
 //! is decided there and in the database, never by a cache; events are published by the relay.
 
 mod api_error;
+mod auth;
 mod charge_body;
 mod committer;
 mod create_charge;
 mod in_flight;
+mod limits;
 mod metrics;
 mod request_body;
 mod routes;
@@ -28,9 +30,11 @@ use telemetry::{Condition, Readiness};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::auth::Authenticator;
 use crate::committer::Committer;
 use crate::create_charge::Context;
 use crate::in_flight::InFlight;
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 pub use crate::settings::{Auth, BatchSettings, ChargeSettings, HttpSettings, Settings};
 
@@ -39,6 +43,8 @@ const DATABASE_CHECK: Duration = Duration::from_secs(1);
 
 /// What every request handler needs.
 pub struct Api {
+    authenticator: Authenticator,
+    limits: Limits,
     context: Context,
     http: HttpSettings,
     charges: ChargeSettings,
@@ -84,7 +90,11 @@ impl App {
             pool: pool.clone(),
             in_flight_wait: settings.idempotency.in_flight_wait,
         };
+        let authenticator =
+            Authenticator::new(settings.http.auth, settings.api_keys.cache_ttl, pool.clone());
         let api = Data::new(Api {
+            authenticator,
+            limits: Limits::new(&settings.limits),
             context,
             http: settings.http.clone(),
             charges: settings.charges.clone(),
@@ -97,6 +107,7 @@ impl App {
         let server = HttpServer::new(move || {
             ActixApp::new()
                 .app_data(api.clone())
+                .wrap(from_fn(auth::authenticate))
                 .wrap(from_fn(routes::measure))
                 .configure(routes::configure)
         })

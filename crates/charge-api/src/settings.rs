@@ -13,6 +13,8 @@ use shutdown::ShutdownSettings;
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub http: HttpSettings,
+    pub api_keys: ApiKeySettings,
+    pub limits: LimitSettings,
     pub charges: ChargeSettings,
     pub idempotency: IdempotencySettings,
     pub batch: BatchSettings,
@@ -27,6 +29,8 @@ settings::choice! {
     pub enum Auth {
         /// It does not: everybody is the tenant `default`.
         Disabled = "disabled",
+        /// By an API key that `oncebox keys` has made, in `Authorization: Bearer`.
+        ApiKeys = "api_keys",
     }
 }
 
@@ -37,7 +41,7 @@ settings::group! {
         listen: SocketAddr = "http.listen", default "127.0.0.1:8080",
             "an IP address and port (0: any free port)";
         /// How callers are authenticated; disabled is for a loopback address only.
-        auth: Auth = "auth", required, "disabled";
+        auth: Auth = "auth", required, "disabled or api_keys";
         /// Threads that serve requests; the database does most of the work.
         workers: u16 = "http.workers", default "2", "an integer from 1 to 64", range 1..=64;
         /// Most connections at a time; further ones wait to be accepted.
@@ -52,6 +56,31 @@ settings::group! {
         /// Largest body of a request.
         body_max: ByteSize = "http.body_max", default "16KiB",
             "a size from 1KiB to 1MiB", range ByteSize::kib(1)..=ByteSize::mib(1);
+    }
+}
+
+settings::group! {
+    /// API keys, with auth = api_keys.
+    pub struct ApiKeySettings {
+        /// How long a key that was found good counts as good: a revoked or expired key may work for
+        /// as long as that. 0s asks the database every time.
+        cache_ttl: Duration = "api_keys.cache_ttl", default "2s",
+            "a duration from 0s to 60s", range Duration::ZERO..=Duration::from_secs(60);
+    }
+}
+
+settings::group! {
+    /// What one tenant may use, in each process.
+    pub struct LimitSettings {
+        /// Requests a second of one tenant; 0: any number.
+        requests_per_second: u32 = "limits.requests_per_second", default "0",
+            "an integer from 0 to 1000000", range 0..=1_000_000;
+        /// Requests that may come at once; 0: as many as a second has.
+        burst: u32 = "limits.burst", default "0", "an integer from 0 to 1000000", range 0..=1_000_000;
+        /// Idempotency keys that are kept of one tenant at a time; 0: any number. An expired key counts
+        /// until the retention job has removed it.
+        live_keys: u32 = "limits.live_keys", default "0",
+            "an integer from 0 to 1000000000", range 0..=1_000_000_000;
     }
 }
 
@@ -118,6 +147,7 @@ impl Group for Settings {
     fn read(reader: &mut Reader) -> Option<Self> {
         reader.default("admin.listen", "127.0.0.1:9080");
         let (http, charges) = (reader.group::<HttpSettings>(), reader.group());
+        let (api_keys, limits) = (reader.group(), reader.group::<LimitSettings>());
         let (idempotency, batch) = (reader.group(), reader.group());
         let (database, admin) = (reader.group(), reader.group());
         let (log, shutdown) = (reader.group(), reader.group());
@@ -130,8 +160,16 @@ impl Group for Settings {
                 "disabled would let anybody charge: it is for a loopback http.listen only",
             );
         }
+        if let Some(limits) = &limits
+            && limits.burst > 0
+            && limits.requests_per_second == 0
+        {
+            reader.problem("limits.burst", "is of no use without limits.requests_per_second");
+        }
         Some(Self {
             http: http?,
+            api_keys: api_keys?,
+            limits: limits?,
             charges: charges?,
             idempotency: idempotency?,
             batch: batch?,

@@ -3,11 +3,12 @@
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, web};
-use domain::{ChargeId, Endpoint, IdempotencyKey, Outcome, StoredResponse, TenantId};
+use domain::{ChargeId, Endpoint, IdempotencyKey, Outcome, StoredResponse};
 use uuid::Uuid;
 
 use crate::Api;
 use crate::api_error::ApiError;
+use crate::auth::Principal;
 use crate::create_charge::{Command, create_charge};
 use crate::{charge_body, request_body, trace_context};
 
@@ -18,18 +19,23 @@ const IDEMPOTENT_REPLAYED: &str = "idempotent-replayed";
 pub async fn create(
     request: HttpRequest,
     payload: web::Payload,
+    principal: web::ReqData<Principal>,
     api: web::Data<Api>,
 ) -> Result<HttpResponse, ApiError> {
     let body = request_body::read(&request, payload, &api.http).await?;
     let key = idempotency_key(request.headers())?;
     let charge = charge_body::parse(&body, &api.charges).map_err(ApiError::InvalidBody)?;
     let command = Command {
-        tenant: TenantId::default_tenant(),
+        tenant: principal.into_inner().tenant,
         key,
         charge,
         trace_headers: trace_context::of(request.headers()),
     };
-    let outcome = tokio::time::timeout(api.http.deadline, create_charge(&api.context, command))
+    let create = async {
+        api.limits.admit_key(&api.context.pool, &command).await?;
+        Ok::<_, ApiError>(create_charge(&api.context, command).await?)
+    };
+    let outcome = tokio::time::timeout(api.http.deadline, create)
         .await
         .map_err(|_elapsed| ApiError::Unavailable("the request took too long"))??;
     let labels = [Endpoint::CreateCharge.as_str(), outcome.label()];
@@ -43,11 +49,15 @@ pub async fn create(
 }
 
 /// GET /charges/{id}. An id of another tenant, and what is no id at all, is not found.
-pub async fn show(id: web::Path<String>, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
+pub async fn show(
+    id: web::Path<String>,
+    principal: web::ReqData<Principal>,
+    api: web::Data<Api>,
+) -> Result<HttpResponse, ApiError> {
     let id = Uuid::try_parse(&id).map_err(|_| ApiError::NotFound)?;
     let find = async {
         let connection = api.context.pool.get().await?;
-        store::charges::find(&connection, &TenantId::default_tenant(), ChargeId(id)).await
+        store::charges::find(&connection, &principal.tenant, ChargeId(id)).await
     };
     let charge = tokio::time::timeout(api.http.deadline, find)
         .await
