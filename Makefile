@@ -17,7 +17,8 @@ help: ## List what can be done
 demo: build ## Show it: charges, lost answers, kills, and the ledger (ARGS=--check: end with 0 or 1)
 	@exec $(STACK) demo $(ARGS)
 
-test: prerequisites ## Format, lints and every test, against real PostgreSQL and real Apache Kafka
+test: ## Format, lints and every test, against real PostgreSQL and real Apache Kafka
+	@deploy/local/prerequisites.sh test
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 	$(CARGO) build --release --workspace --locked

@@ -1,7 +1,14 @@
 #!/bin/sh
 # What `make demo`, `make test` and `make stack` need on a Debian machine without Docker.
 # As root it installs what is missing; for anybody else it prints the line to run, and stops.
+#
+# Servers that the environment names need no packages here, except for `make test`, whose tests stop
+# and kill servers of their own: it says `prerequisites.sh test`.
 set -eu
+
+if [ "${1:-}" = test ]; then
+    unset DATABASE_URL KAFKA_BROKERS
+fi
 
 missing=''
 # The server of PostgreSQL is not in PATH on Debian; a PostgreSQL of one's own may have pg_config.

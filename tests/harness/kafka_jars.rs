@@ -17,7 +17,8 @@ pub struct Jars {
 impl Jars {
     pub fn find() -> Result<Self> {
         if let Ok(home) = std::env::var("KAFKA_HOME") {
-            let dir = Path::new(&home).join("libs");
+            // Servers run in another directory than we do.
+            let dir = std::path::absolute(Path::new(&home).join("libs"))?;
             ensure!(dir.is_dir(), "KAFKA_HOME is set, and {} is no directory", dir.display());
             return Ok(Self { dir, origin: format!("KAFKA_HOME {home}") });
         }

@@ -1,11 +1,12 @@
 //! `stack demo`: real charges through the whole path while processes are killed, then the ledger.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use futures_util::future::try_join_all;
 use harness::answers::Answers;
@@ -18,7 +19,7 @@ use harness::stack::Shape;
 
 use crate::clients::{Load, Tally};
 use crate::signals::Signals;
-use crate::whole::Whole;
+use crate::whole::{Data, Whole};
 
 /// 8 × 300 charges with a pause after each are about half a minute.
 const CLIENTS: usize = 8;
@@ -43,30 +44,34 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let logs = checkout::root()?.join(".stack/demo").join(std::process::id().to_string());
     println!("Starting PostgreSQL, Apache Kafka, 2 APIs, 2 relays and 2 consumers …");
+    let verdict = Cell::new(None);
     let run = async {
-        let mut whole = Whole::start(Shape::TWO, 1, &logs).await?;
+        let mut whole = Whole::start(Shape::TWO, 1, &logs, Data::Apart).await?;
         for line in &whole.servers.chosen {
             println!("  {line}");
         }
-        let passed = show(&mut whole).await?;
+        verdict.set(Some(show(&mut whole).await?));
         if !arguments.check {
             print_urls(&whole, &logs);
             std::future::pending::<()>().await;
         }
-        whole.stop().await?;
-        Ok::<_, anyhow::Error>(passed)
+        whole.stop().await
     };
-    let passed = tokio::select! {
-        passed = run => passed.with_context(|| format!("logs are in {}", logs.display()))?,
+    tokio::select! {
+        ended = run => ended.with_context(|| format!("logs are in {}", logs.display()))?,
         // Dropping the run stops everything.
-        _ = signals.next() => return Ok(ExitCode::SUCCESS),
-    };
-    if passed {
-        std::fs::remove_dir_all(&logs)?;
-        return Ok(ExitCode::SUCCESS);
+        signal = signals.next() => {
+            if verdict.get().is_none() {
+                bail!("{signal} before the verdict; logs are in {}", logs.display());
+            }
+        }
     }
-    println!("Logs are in {}", logs.display());
-    Ok(ExitCode::FAILURE)
+    if verdict.get() != Some(true) {
+        println!("Logs are in {}", logs.display());
+        return Ok(ExitCode::FAILURE);
+    }
+    std::fs::remove_dir_all(&logs)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Load, kills, drain, verdict.
@@ -82,7 +87,7 @@ async fn show(whole: &mut Whole) -> Result<bool> {
     );
 
     let clients = (0..CLIENTS).map(|number| load.client(number, CHARGES_PER_CLIENT, PAUSE));
-    let url = whole.servers.database_url.clone();
+    let url = whole.database_url().to_owned();
     let work = async { tokio::try_join!(try_join_all(clients), kills(whole, &answers, total)) };
     tokio::select! {
         done = work => { done?; }
@@ -107,7 +112,7 @@ async fn kills(whole: &mut Whole, answers: &Answers, total: usize) -> Result<()>
 
     acknowledged(total / 4).await?;
     // Both relays are caught after Kafka's acknowledgement and before the mark in the outbox.
-    let gate = Hold::gate(&whole.servers.database_url, "outbox", When::BeforeUpdate).await?;
+    let gate = Hold::gate(&stack.wiring.database_url, "outbox", When::BeforeUpdate).await?;
     let caught = gate.wait_for_blocked(stack.relays.len()).await?;
     stack.relays[0].kill()?;
     println!(
@@ -190,7 +195,7 @@ fn print_urls(whole: &Whole, logs: &Path) {
         let url = service.url().map_or_else(String::new, |url| format!("{url}/charges   "));
         println!("{:<18} {url}{}/metrics", service.name(), service.admin_url());
     }
-    println!("PostgreSQL         {}", whole.servers.database_url);
+    println!("PostgreSQL         {}", whole.database_url());
     println!("logs               {}", logs.display());
     println!("Everything is still running. Ctrl-C stops it.");
 }

@@ -15,7 +15,7 @@ use harness::stack::Shape;
 use serde_json::{Value, json};
 
 use crate::signals::Signals;
-use crate::whole::Whole;
+use crate::whole::{Data, Whole};
 
 /// How soon the end of a process is told.
 const LOOK: Duration = Duration::from_millis(200);
@@ -43,7 +43,7 @@ pub async fn run(arguments: Arguments) -> Result<ExitCode> {
     let Arguments { apis, relays, consumers, brokers } = arguments;
     println!("Starting PostgreSQL, Apache Kafka and the processes of Oncebox …");
     let mut whole = tokio::select! {
-        whole = Whole::start(Shape { apis, relays, consumers }, brokers, &place.logs) => whole?,
+        whole = Whole::start(Shape { apis, relays, consumers }, brokers, &place.logs, Data::Shared) => whole?,
         signal = signals.next() => bail!("{signal} while the stack was starting"),
     };
     place.publish(&describe(&whole, &place.logs))?;
@@ -144,7 +144,7 @@ fn describe(whole: &Whole, logs: &Path) -> Value {
     }
     json!({
         "pid": std::process::id(),
-        "database_url": whole.servers.database_url,
+        "database_url": whole.database_url(),
         "kafka_brokers": whole.servers.kafka_brokers,
         "topic": whole.topic.name,
         "logs": logs,
@@ -158,7 +158,7 @@ fn print_summary(whole: &Whole, place: &Place) {
     for line in &whole.servers.chosen {
         println!("{line}");
     }
-    println!("database_url     {}", whole.servers.database_url);
+    println!("database_url     {}", whole.database_url());
     println!("topic            {}, {} partitions", whole.topic.name, whole.topic.partitions);
     for service in whole.stack.services() {
         let pid = service.pid().unwrap_or_default();
