@@ -12,6 +12,7 @@ mod tls;
 mod transaction;
 
 pub mod api_keys;
+pub mod audit;
 pub mod charges;
 pub mod dead_letters;
 pub mod idempotency_keys;
@@ -21,6 +22,9 @@ pub mod migrate;
 pub mod outbox;
 pub mod outbox_buckets;
 pub mod receipts;
+pub mod reconciliation;
+pub mod requeue;
+pub mod retention;
 pub mod roles;
 
 pub use error::Error;
@@ -34,13 +38,19 @@ pub use transaction::Transaction;
 pub const STATEMENTS: &[&[&Statement]] = &[
     api_keys::STATEMENTS,
     api_keys::OPERATOR_STATEMENTS,
+    audit::STATEMENTS,
     charges::STATEMENTS,
     dead_letters::STATEMENTS,
     idempotency_keys::STATEMENTS,
     inbox::STATEMENTS,
     migrate::STATEMENTS,
     outbox::STATEMENTS,
+    outbox::hold::STATEMENTS,
+    outbox::operate::STATEMENTS,
     outbox::relay::STATEMENTS,
     outbox_buckets::STATEMENTS,
     receipts::STATEMENTS,
+    reconciliation::STATEMENTS,
+    requeue::STATEMENTS,
+    retention::STATEMENTS,
 ];

@@ -36,6 +36,8 @@ pub const MIGRATIONS: &[Migration] = migrations![
     "0006_dead_letters.sql",
     "0007_api_keys.sql",
     "0008_roles.sql",
+    "0009_idempotency_keys_expiry.sql",
+    "0010_operator_actions.sql",
 ];
 
 /// Runs a file's statements one by one outside a transaction, for what PostgreSQL refuses inside

@@ -1,5 +1,7 @@
 //! The outbox, from the one statement that writes an event with its charge to the marks of the relay.
 
+pub mod hold;
+pub mod operate;
 pub mod relay;
 
 use std::time::Duration;

@@ -4,7 +4,7 @@
 
 use crate::{
     Statement, api_keys, charges, dead_letters, idempotency_keys, inbox, migrate, outbox,
-    outbox_buckets, receipts,
+    outbox_buckets, receipts, reconciliation, retention,
 };
 
 /// A role, and the statements of the process that runs as it.
@@ -30,6 +30,6 @@ pub const ROLES: &[Role] = &[
         "oncebox_consumer",
         &[dead_letters::STATEMENTS, inbox::STATEMENTS, migrate::STATEMENTS, receipts::STATEMENTS],
     ),
-    ("oncebox_jobs", &[migrate::STATEMENTS]),
+    ("oncebox_jobs", &[migrate::STATEMENTS, reconciliation::STATEMENTS, retention::STATEMENTS]),
     ("oncebox_readonly", &[migrate::STATEMENTS]),
 ];

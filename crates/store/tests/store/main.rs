@@ -10,6 +10,7 @@ mod api_keys;
 mod charges;
 mod connections;
 mod migrations;
+mod retention;
 mod roles;
 mod statements;
 mod tls;

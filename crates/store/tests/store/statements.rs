@@ -6,7 +6,7 @@ use tokio_postgres::SimpleQueryMessage;
 
 /// The tables that grow, and the columns of which a scan must have one in its index condition.
 const GROWING: [(&str, &[&str]); 6] = [
-    ("idempotency_keys", &["key"]),
+    ("idempotency_keys", &["key", "expires_at"]),
     ("charges", &["id"]),
     ("outbox", &["id", "bucket", "aggregate_id"]),
     ("inbox", &["event_id"]),
@@ -31,7 +31,8 @@ async fn every_statement_prepares_against_the_migrated_schema() {
 async fn a_plan_made_while_the_tables_are_empty_never_scans_one_that_grows() {
     let database = pg_test::database().await;
     let client = database.client().await;
-    let session = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off";
+    let session = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off;
+         SET enable_bitmapscan = off";
     client.batch_execute(session).await.unwrap();
     let mut faults = Vec::new();
     for (number, statement) in store::STATEMENTS.iter().copied().flatten().enumerate() {
@@ -68,7 +69,7 @@ fn look_at(plan: &Value, limited: bool, operation: &str, faults: &mut Vec<String
         let short = limited || text("Index Name") == "outbox_parked";
         let bounded = columns.iter().any(|column| names(column));
         let unfiltered = plan.get("Filter").is_none();
-        if !bounded && !(short && unfiltered) {
+        if !(bounded || short && unfiltered) {
             faults.push(format!("{operation}: {kind} of {table} by ({condition})"));
         }
     }
