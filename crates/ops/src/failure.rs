@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use store::migrate::MigrateError;
 
 /// Codes of sysexits.h, so that a script can tell them apart.
+const USAGE: u8 = 64;
 const UNAVAILABLE: u8 = 69;
 const SOFTWARE: u8 = 70;
 
@@ -17,6 +18,12 @@ pub enum Failure {
     Migrate(#[from] MigrateError),
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// Says what to do instead.
+    #[error("{0}")]
+    Usage(String),
+    /// Nothing was changed; says what to do.
+    #[error("{0}")]
+    Refused(String),
 }
 
 impl Failure {
@@ -56,9 +63,10 @@ impl Failure {
 
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
+            Self::Usage(_) => USAGE,
             Self::Store(error) if error.is_unavailable() => UNAVAILABLE,
             Self::Migrate(error) if error.is_unavailable() => UNAVAILABLE,
-            Self::Logging(_) | Self::Migrate(_) | Self::Store(_) => SOFTWARE,
+            Self::Logging(_) | Self::Migrate(_) | Self::Store(_) | Self::Refused(_) => SOFTWARE,
         })
     }
 }

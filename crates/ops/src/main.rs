@@ -4,8 +4,13 @@
 //! `operator_actions` in the same transaction. Nothing here serves anything or runs for long.
 
 mod answer;
+mod dead_letters;
 mod failure;
+mod keys;
 mod migrate;
+mod operator;
+mod outbox;
+mod reconcile;
 mod settings;
 mod table;
 
@@ -32,12 +37,27 @@ const EXIT_CODES: &str = "Exit codes:
 enum Verb {
     /// Bring the database to this version's schema.
     Migrate(migrate::Arguments),
+    /// Make, list, rotate and revoke the API keys of tenants.
+    #[command(subcommand)]
+    Keys(keys::Verb),
+    /// See what waits to be published, and change it.
+    #[command(subcommand)]
+    Outbox(outbox::Verb),
+    /// See what consumers could not apply, and decide about it.
+    #[command(subcommand)]
+    DeadLetters(dead_letters::Verb),
+    /// Hold charges, events and keys against each other.
+    Reconcile(reconcile::Arguments),
 }
 
 impl Verb {
     async fn run(self, settings: &Settings) -> Result<Answer, Failure> {
         match self {
             Self::Migrate(arguments) => migrate::run(settings, &arguments).await,
+            Self::Keys(verb) => keys::run(settings, &verb).await,
+            Self::Outbox(verb) => outbox::run(settings, &verb).await,
+            Self::DeadLetters(verb) => dead_letters::run(settings, &verb).await,
+            Self::Reconcile(arguments) => reconcile::run(settings, &arguments).await,
         }
     }
 }

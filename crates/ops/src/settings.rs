@@ -1,4 +1,4 @@
-//! What the tool has to know: where the database is.
+//! What the tool has to know: where the database is, and who runs it.
 
 use settings::{Group, Reader};
 use store::DatabaseSettings;
@@ -7,7 +7,16 @@ use telemetry::LogSettings;
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub database: DatabaseSettings,
+    pub operator: OperatorSettings,
     pub log: LogSettings,
+}
+
+settings::group! {
+    /// The person at the keyboard.
+    pub struct OperatorSettings {
+        /// Who is named in operator_actions when --operator is not given.
+        name: Option<String> = "operator.name" env "USER", optional, "a name";
+    }
 }
 
 impl Group for Settings {
@@ -16,7 +25,7 @@ impl Group for Settings {
         reader.among_others();
         // One verb, one connection at a time; reading a page of a big table may take a while.
         reader.default("database.pool_max", "2");
-        let (database, log) = (reader.group(), reader.group());
-        Some(Self { database: database?, log: log? })
+        let (database, operator, log) = (reader.group(), reader.group(), reader.group());
+        Some(Self { database: database?, operator: operator?, log: log? })
     }
 }

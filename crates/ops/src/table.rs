@@ -24,6 +24,13 @@ pub fn table<const N: usize>(names: [&str; N], rows: &[[String; N]]) -> String {
     text
 }
 
+/// `name  value` lines.
+pub fn pairs(rows: &[(&str, String)]) -> String {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
+    let line = |(name, value): &(&str, String)| format!("{name:<width$}  {}\n", printable(value));
+    rows.iter().map(line).collect()
+}
+
 fn cell(text: &str) -> String {
     let text = printable(text);
     match text.char_indices().nth(CELL_CHARS_MAX) {

@@ -6,7 +6,11 @@
     reason = "tests speak to the database as an outsider would, and fail where they stand"
 )]
 
+mod dead_letters;
+mod keys;
 mod migrate;
+mod outbox;
+mod reconcile;
 
 use std::process::{Command, Output};
 
@@ -40,8 +44,13 @@ impl std::fmt::Debug for Run {
 
 /// Runs `oncebox` with an environment of nothing but this database and a user.
 async fn oncebox(url: &str, arguments: &[&str]) -> Run {
+    oncebox_as(Some("ada"), url, arguments).await
+}
+
+async fn oncebox_as(user: Option<&str>, url: &str, arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
-    command.env_clear().env("DATABASE_URL", url).env("USER", "ada").args(arguments);
+    command.env_clear().env("DATABASE_URL", url).args(arguments);
+    command.envs(user.map(|user| ("USER", user)));
     // Not on the runtime's thread: the connections of a test are driven there.
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
     let Output { status, stdout, stderr } = output.unwrap();
