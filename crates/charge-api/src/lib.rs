@@ -9,6 +9,7 @@ mod charge_body;
 mod committer;
 mod create_charge;
 mod in_flight;
+mod jobs;
 mod limits;
 mod metrics;
 mod request_body;
@@ -34,6 +35,7 @@ use crate::auth::Authenticator;
 use crate::committer::Committer;
 use crate::create_charge::Context;
 use crate::in_flight::InFlight;
+use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 pub use crate::settings::{Auth, BatchSettings, ChargeSettings, HttpSettings, Settings};
@@ -57,6 +59,7 @@ pub struct App {
     addr: SocketAddr,
     /// Charges that were accepted and are still being written.
     tasks: TaskTracker,
+    jobs: Jobs,
     pool: Pool,
     database: Condition,
     accepting: Condition,
@@ -100,6 +103,7 @@ impl App {
             charges: settings.charges.clone(),
             metrics,
         });
+        let jobs = Jobs::new(&settings.jobs, &settings.database, registry)?;
         let listener = TcpListener::bind(settings.http.listen)?;
         let addr = listener.local_addr()?;
         let workers = usize::from(settings.http.workers);
@@ -119,7 +123,7 @@ impl App {
         .run();
         let (database, accepting) =
             (readiness.condition("database"), readiness.condition("accepting"));
-        Ok(Self { server, addr, tasks, pool, database, accepting })
+        Ok(Self { server, addr, tasks, jobs, pool, database, accepting })
     }
 
     pub fn addr(&self) -> SocketAddr {
@@ -132,8 +136,9 @@ impl App {
     /// # Errors
     /// When the server fails.
     pub async fn run(self, token: CancellationToken) -> std::io::Result<()> {
-        let Self { server, tasks, pool, database, accepting, .. } = self;
+        let Self { server, tasks, jobs, pool, database, accepting, .. } = self;
         let watch = tokio::spawn(watch_database(pool, database));
+        let jobs = tokio::spawn(jobs.run(token.clone()));
         accepting.set(true);
         let stopping = tokio::spawn(stop(server.handle(), accepting, token));
         // The handlers hold the committer: when the server is gone, so is its queue's last sender.
@@ -141,6 +146,7 @@ impl App {
         tasks.close();
         tasks.wait().await;
         watch.abort();
+        jobs.abort();
         stopping.abort();
         ended
     }

@@ -10,6 +10,8 @@ use telemetry::{AdminSettings, LogSettings};
 
 use shutdown::ShutdownSettings;
 
+use crate::jobs::JobsSettings;
+
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub http: HttpSettings,
@@ -18,6 +20,7 @@ pub struct Settings {
     pub charges: ChargeSettings,
     pub idempotency: IdempotencySettings,
     pub batch: BatchSettings,
+    pub jobs: JobsSettings,
     pub database: DatabaseSettings,
     pub admin: AdminSettings,
     pub log: LogSettings,
@@ -149,7 +152,7 @@ impl Group for Settings {
         let (http, charges) = (reader.group::<HttpSettings>(), reader.group());
         let (api_keys, limits) = (reader.group(), reader.group::<LimitSettings>());
         let (idempotency, batch) = (reader.group(), reader.group());
-        let (database, admin) = (reader.group(), reader.group());
+        let (jobs, database, admin) = (reader.group(), reader.group(), reader.group());
         let (log, shutdown) = (reader.group(), reader.group());
         if let Some(http) = &http
             && http.auth == Auth::Disabled
@@ -173,6 +176,7 @@ impl Group for Settings {
             charges: charges?,
             idempotency: idempotency?,
             batch: batch?,
+            jobs: jobs?,
             database: database?,
             admin: admin?,
             log: log?,
