@@ -10,15 +10,17 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
-use store::{Connection, Pool, inbox};
+use store::inbox::{self, Entry};
+use store::{Connection, Pool, Transaction};
 use telemetry::Condition;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 use crate::backoff::Backoff;
 use crate::dead_letter::DeadLetter;
-use crate::event::Event;
+use crate::event::{Event, Record};
 use crate::failure::Failure;
 use crate::handler::Handler;
 use crate::lanes::{Item, Lane, Lanes};
@@ -59,6 +61,8 @@ pub struct Limits {
     /// How often an event is tried that may be the cause of its failure.
     pub attempts: u32,
     pub transaction_timeout: Duration,
+    /// How old an event may be that is applied.
+    pub window: Duration,
 }
 
 /// What became of a lane's work.
@@ -204,7 +208,17 @@ impl<H: Handler> Consumer<H> {
     async fn apply(&self, items: &[Item]) -> Result<(), Failure> {
         let mut connection = self.pool.get().await?;
         let limit = self.limits.transaction_timeout;
-        let applied = timeout(limit, self.transaction(&mut connection, items)).await;
+        // A batch is made of many traces; what its first event says is enough to find the others'.
+        let first = items.first().map(Item::record);
+        let span = tracing::info_span!(
+            "apply",
+            partition = first.map(|record| record.partition),
+            offset = first.map(|record| record.offset),
+            records = items.len(),
+            traceparent = first.and_then(Record::created_in),
+        );
+        let transaction = self.transaction(&mut connection, items).instrument(span);
+        let applied = timeout(limit, transaction).await;
         let result = applied.unwrap_or_else(|_| {
             Err(Failure::Outage(format!("no end of the transaction within {limit:?}")))
         });
@@ -226,12 +240,20 @@ impl<H: Handler> Consumer<H> {
 
         // 1. The inbox, before anything else: a copy in another consumer waits here, and is a
         //    duplicate once this transaction has committed.
-        let recorded = inbox::record(&tx, &self.name, &event_ids(items)).await?;
+        //    What is too old for it to tell is neither recorded nor applied.
+        let entries: Vec<Entry> = items.iter().filter_map(Item::entry).collect();
+        let recorded = inbox::record(&tx, &self.name, &entries, self.limits.window).await?;
         let recorded_at = Instant::now();
 
         // 2. The effect of the events that are new, each once: copies in the batch are folded.
+        let too_old = |item: &Item| {
+            item.settles_event().is_some_and(|event| recorded.too_old.contains(&event))
+        };
         let mut new = recorded.new;
-        let fresh: Vec<&Item> = items.iter().filter(|item| is_new(item, &mut new)).collect();
+        let fresh: Vec<&Item> = items
+            .iter()
+            .filter(|item| is_new(item, &mut new) || item.dead_letter().is_some() && too_old(item))
+            .collect();
         let events: Vec<&Event> = fresh.iter().filter_map(|item| item.event()).collect();
         if !events.is_empty() {
             let handled = AssertUnwindSafe(self.handler.handle(&tx, &events)).catch_unwind().await;
@@ -239,19 +261,20 @@ impl<H: Handler> Consumer<H> {
         }
 
         // 3. What cannot be applied is put aside.
-        let mut letters = Vec::new();
-        for letter in fresh.iter().filter_map(|item| item.dead_letter()) {
-            if letter.write(&tx, &self.name).await? {
-                letters.push(letter);
-            }
-        }
+        let refused = fresh.iter().filter_map(|item| item.dead_letter());
+        let letters = self.put_aside(&tx, refused).await?;
+        let old = items.iter().filter(|item| too_old(item)).filter_map(Item::event);
+        let old: Vec<_> = old.map(|event| DeadLetter::parked(event, self.limits.window)).collect();
+        let parked = self.put_aside(&tx, old.iter()).await?;
 
         tx.commit().await?;
 
         self.metrics.handle_seconds.observe(started.elapsed().as_secs_f64());
         self.metrics.settled(Outcome::Processed, events.len());
         self.metrics.settled(Outcome::DeadLettered, letters.len());
-        self.metrics.settled(Outcome::Duplicate, items.len() - events.len() - letters.len());
+        self.metrics.settled(Outcome::Parked, parked.len());
+        let new = events.len() + letters.len() + parked.len();
+        self.metrics.settled(Outcome::Duplicate, items.len() - new);
         let since_recorded = recorded_at.elapsed().as_secs_f64();
         for written in events.iter().filter_map(|event| event.envelope.time) {
             // Both times are the database's.
@@ -259,14 +282,24 @@ impl<H: Handler> Consumer<H> {
                 recorded.at.map_or(0.0, |at| at.duration_since(written).as_secs_f64());
             self.metrics.commit_to_effect_seconds.observe(until_recorded.max(0.0) + since_recorded);
         }
-        letters.into_iter().for_each(DeadLetter::log);
+        letters.into_iter().chain(parked).for_each(DeadLetter::log);
         Ok(())
     }
-}
 
-/// The events that this transaction would be the first to settle.
-fn event_ids(items: &[Item]) -> Vec<Uuid> {
-    items.iter().filter_map(Item::settles_event).collect()
+    /// Writes dead letters; returns those that were not there from an earlier delivery.
+    async fn put_aside<'a>(
+        &self,
+        tx: &Transaction<'_>,
+        letters: impl Iterator<Item = &'a DeadLetter>,
+    ) -> Result<Vec<&'a DeadLetter>, store::Error> {
+        let mut written = Vec::new();
+        for letter in letters {
+            if letter.write(tx, &self.name).await? {
+                written.push(letter);
+            }
+        }
+        Ok(written)
+    }
 }
 
 /// Takes the id out of `new`, so that a copy of the event in the same batch is not new.

@@ -1,6 +1,9 @@
 //! Records that cannot be applied: what is kept of them. Publishing them again, or throwing them
 //! away, is an operator's decision.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use store::{Transaction, dead_letters};
 use uuid::Uuid;
@@ -17,6 +20,8 @@ pub struct DeadLetter {
     /// Does the record count as the event's, so that copies of it are duplicates? Not when it was
     /// unreadable: another copy may be whole.
     pub stands_for_event: bool,
+    /// When that event was written.
+    pub written: Option<Timestamp>,
     reason: String,
     attempts: u32,
 }
@@ -25,17 +30,40 @@ impl DeadLetter {
     pub fn unreadable(record: Record, why: Unreadable) -> Self {
         let event_id = record.event_id().ok();
         let reason = why.to_string();
-        Self { record, event_id, stands_for_event: false, reason, attempts: 1 }
+        Self { record, event_id, stands_for_event: false, written: None, reason, attempts: 1 }
     }
 
     pub fn refused(event: Event, reason: &str, attempts: u32) -> Self {
         Self {
             event_id: Some(event.id()),
+            written: event.written(),
             record: event.into_record(),
             stands_for_event: true,
             // PostgreSQL has no text for U+0000, and a reason may quote the payload.
             reason: reason.chars().filter(|char| *char != '\0').take(REASON_CHARS_MAX).collect(),
             attempts,
+        }
+    }
+
+    /// An event that is older than the window, or does not say how old it is.
+    pub fn parked(event: &Event, window: Duration) -> Self {
+        let reason = match event.written() {
+            Some(written) => format!(
+                "written at {written}, which is longer ago than the dedup window of {} s: whether \
+                 it was applied cannot be told",
+                window.as_secs()
+            ),
+            None => "neither its id nor ce_time says when it was written: whether it was applied \
+                     cannot be told"
+                .into(),
+        };
+        Self {
+            event_id: Some(event.id()),
+            record: event.record().clone(),
+            stands_for_event: false,
+            written: event.written(),
+            reason,
+            attempts: 0,
         }
     }
 
@@ -68,6 +96,7 @@ impl DeadLetter {
             offset = self.record.offset,
             event.id = self.event_id.map(tracing::field::display),
             attempts = self.attempts,
+            traceparent = self.record.created_in(),
             "a record could not be applied; see dead_letters"
         );
     }

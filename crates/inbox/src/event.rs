@@ -83,6 +83,12 @@ impl Event {
         self.envelope.id
     }
 
+    /// When the event was written: what its id says, if that is a UUIDv7, since all copies have
+    /// the same; else what the record says.
+    pub fn written(&self) -> Option<Timestamp> {
+        time_of(self.envelope.id).or(self.envelope.time)
+    }
+
     /// Never empty.
     pub fn payload(&self) -> &[u8] {
         self.record.payload.as_deref().expect("invariant: checked when the event was read")
@@ -96,6 +102,16 @@ impl Event {
     pub fn into_record(self) -> Record {
         self.record
     }
+}
+
+/// The time in a UUIDv7; `None` for an id of another kind.
+fn time_of(id: Uuid) -> Option<Timestamp> {
+    if id.get_version_num() != 7 {
+        return None;
+    }
+    let (seconds, nanoseconds) = id.get_timestamp()?.to_unix();
+    let (seconds, nanoseconds) = (i64::try_from(seconds).ok()?, i32::try_from(nanoseconds).ok()?);
+    Timestamp::new(seconds, nanoseconds).ok()
 }
 
 impl Record {
@@ -116,6 +132,11 @@ impl Record {
     /// The aggregate's own version that the event made, if the record says it.
     pub fn sequence(&self) -> Option<i64> {
         self.text("ce_sequence").ok()?.parse().ok()
+    }
+
+    /// Where the event was made, as W3C Trace Context says it (`traceparent`).
+    pub fn created_in(&self) -> Option<&str> {
+        self.text("traceparent").ok()
     }
 
     /// The text of the one header of this name.
@@ -173,6 +194,22 @@ mod tests {
         assert_eq!(event.envelope.time.expect("time").to_string(), "2026-11-30T21:00:00.123456Z");
         assert_eq!(event.record().sequence(), Some(7));
         assert_eq!(event.payload(), b"{}");
+    }
+
+    #[test]
+    fn an_event_was_written_when_its_uuid_v7_says_so_and_else_when_its_record_does() {
+        let later = b"2026-11-30T21:00:00Z".as_slice();
+        let v4 = b"3e6c6c55-4d4c-4a6b-8a0c-0c2c7f3a9f10".as_slice();
+        let written = |id: &[u8], time: Option<&[u8]>| {
+            let mut headers = vec![("ce_id", id), ("ce_type", b"x".as_slice())];
+            headers.extend(time.map(|time| ("ce_time", time)));
+            let event = Event::read(record(&headers, Some(b"{}"))).expect("an event");
+            event.written().map(|time| time.to_string())
+        };
+        let by_id = Some("2024-04-21T09:32:31.104Z".to_owned());
+        assert_eq!(written(ID.as_bytes(), Some(later)), by_id);
+        assert_eq!(written(v4, Some(later)).as_deref(), Some("2026-11-30T21:00:00Z"));
+        assert_eq!(written(v4, None), None);
     }
 
     #[test]

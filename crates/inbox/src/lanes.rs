@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use store::inbox::Entry;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -46,6 +47,16 @@ impl Item {
             Self::Event(_) => None,
             Self::DeadLetter(letter) => Some(letter),
         }
+    }
+
+    /// The entry of the event that is settled with this item.
+    pub fn entry(&self) -> Option<Entry> {
+        let event = self.settles_event()?;
+        let written = match self {
+            Self::Event(event) => event.written(),
+            Self::DeadLetter(letter) => letter.written,
+        };
+        Some(Entry { event, written })
     }
 
     /// The event that is settled with this item: recorded in the inbox, and a copy is a duplicate.

@@ -16,6 +16,7 @@ mod metrics;
 mod sequence;
 mod settings;
 mod subscription;
+mod window;
 
 use prometheus::Registry;
 use store::Pool;
@@ -26,11 +27,13 @@ use crate::consumer::{Consumer, Limits};
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::subscription::Subscription;
+use crate::window::Window;
 
 pub use crate::event::{Envelope, Event, Header, Record};
 pub use crate::handler::{Handler, HandlerError};
 pub use crate::settings::Settings;
-pub use crate::subscription::Error;
+pub use crate::subscription::Error as SubscriptionError;
+pub use crate::window::TooShort;
 
 /// Why the inbox could not be put together.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +41,7 @@ pub enum BuildError {
     #[error("the database pool could not be made")]
     Pool(#[source] store::Error),
     #[error("the consumer could not be made")]
-    Subscription(#[source] Error),
+    Subscription(#[source] subscription::Error),
 }
 
 /// A consumer that has joined its group and does nothing before it is run.
@@ -46,6 +49,16 @@ pub struct Inbox<H> {
     consumer: Consumer<H>,
     subscription: Subscription,
     health: Health,
+    window: Window,
+}
+
+/// Why an inbox ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    Subscription(#[from] subscription::Error),
+    #[error(transparent)]
+    Window(#[from] TooShort),
 }
 
 impl<H: Handler> Inbox<H> {
@@ -70,9 +83,12 @@ impl<H: Handler> Inbox<H> {
             concurrency: settings.consumer.concurrency,
             attempts: settings.consumer.attempts,
             transaction_timeout: settings.consumer.transaction_timeout,
+            window: settings.inbox.retention,
         };
         // A transaction may take its whole time, and the loop is not stuck for that.
         let health = Health::new(readiness, 2 * limits.transaction_timeout);
+        let condition = readiness.condition("dedup_window");
+        let window = Window::new(settings, metrics.clone(), condition);
         let consumer = Consumer {
             name: settings.consumer_name().to_owned(),
             pool,
@@ -81,17 +97,22 @@ impl<H: Handler> Inbox<H> {
             applying: readiness.condition("applying"),
             limits,
         };
-        Ok(Self { consumer, subscription, health })
+        Ok(Self { consumer, subscription, health, window })
     }
 
     /// Consumes until `stop`; finishes and commits what is in work then, and leaves the group.
     ///
     /// # Errors
-    /// [`Error`] when the Kafka client cannot go on.
+    /// [`Error`] when the Kafka client cannot go on, or the dedup window is too short for the topic.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        let known = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            opened = self.window.open() => opened?,
+        };
         let member = self.subscription.member().clone();
         tokio::select! {
-            result = self.consumer.run(self.subscription, stop) => result,
+            result = self.consumer.run(self.subscription, stop) => Ok(result?),
+            short = self.window.watch(known) => Ok(short?),
             () = self.health.watch(&self.consumer.pool, &member) => {
                 unreachable!("invariant: the watch never ends")
             }

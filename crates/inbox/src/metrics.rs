@@ -65,6 +65,10 @@ telemetry::metrics! {
             buckets COMMIT_TO_EFFECT_SECONDS;
         /// Records not yet settled in the partitions that this process has. Add up all processes.
         lag: IntGauge = "inbox_lag";
+        /// How old an event may be that is applied.
+        window_seconds: IntGauge = "inbox_dedup_window_seconds";
+        /// How long the topic keeps its events; -1 = for ever, 0 = not known yet.
+        topic_retention_seconds: IntGauge = "inbox_topic_retention_seconds";
         /// Partitions that this process has.
         assigned_partitions: IntGauge = "inbox_assigned_partitions";
         /// Partitions that wait for their next attempt.

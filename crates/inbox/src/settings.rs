@@ -79,11 +79,28 @@ settings::group! {
     }
 }
 
+settings::group! {
+    /// How long the inbox can tell whether an event was applied.
+    pub struct InboxSettings {
+        /// The dedup window: an event that is older is parked, never applied. It must cover the
+        /// topic's retention.ms and inbox.longest_replay together.
+        retention: Duration = "inbox.retention", default "7d", "a duration from 1m to 3650d",
+            range Duration::from_secs(60)..=Duration::from_secs(3650 * 24 * 60 * 60);
+        /// How much older than the topic's oldest record an event may be that is published again.
+        longest_replay: Duration = "inbox.longest_replay", default "0s",
+            "a duration up to 3650d", range Duration::ZERO..=Duration::from_secs(3650 * 24 * 60 * 60);
+        /// How long the topic keeps its events, for brokers that do not tell; by default they are
+        /// asked.
+        topic_retention: Option<Duration> = "inbox.topic_retention", optional, "a duration";
+    }
+}
+
 /// All that [`Inbox::build`](crate::Inbox::build) needs; a service adds its own.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub kafka: KafkaSettings,
     pub consumer: ConsumerSettings,
+    pub inbox: InboxSettings,
     pub database: DatabaseSettings,
 }
 
@@ -97,10 +114,11 @@ impl Settings {
 impl Group for Settings {
     fn read(reader: &mut Reader) -> Option<Self> {
         let (kafka, consumer, database) = (reader.group(), reader.group(), reader.group());
+        let inbox = reader.group();
         let (kafka, consumer, database): (KafkaSettings, ConsumerSettings, DatabaseSettings) =
             (kafka?, consumer?, database?);
         contradictions(&kafka, &consumer, &database, reader);
-        Some(Self { kafka, consumer, database })
+        Some(Self { kafka, consumer, inbox: inbox?, database })
     }
 }
 

@@ -244,9 +244,8 @@ fn own_headers(message: &BorrowedMessage<'_>) -> Vec<Header> {
 
 fn client_config(settings: &KafkaSettings, application: &str) -> ClientConfig {
     let millis = |duration: Duration| duration.as_millis().to_string();
-    let mut config = ClientConfig::new();
+    let mut config = connection(settings);
     config
-        .set("bootstrap.servers", settings.brokers.join(","))
         .set("client.id", application)
         .set("group.id", &settings.group)
         // KIP-848 stalls in the linked librdkafka.
@@ -266,7 +265,15 @@ fn client_config(settings: &KafkaSettings, application: &str) -> ClientConfig {
         .set("allow.auto.create.topics", "false")
         .set("reconnect.backoff.max.ms", RECONNECT_MAX_MS)
         .set("fetch.message.max.bytes", FETCH_BYTES_MAX)
-        .set("queued.max.messages.kbytes", QUEUED_MAX_KIB)
+        .set("queued.max.messages.kbytes", QUEUED_MAX_KIB);
+    config
+}
+
+/// How the brokers are reached, whatever is asked of them.
+pub(crate) fn connection(settings: &KafkaSettings) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", settings.brokers.join(","))
         .set("socket.keepalive.enable", "true")
         .set("log.connection.close", "false")
         .set("security.protocol", settings.security_protocol.as_str());

@@ -10,4 +10,5 @@ mod dead_letters;
 mod effect;
 mod outage;
 mod rebalance;
+mod window;
 mod world;

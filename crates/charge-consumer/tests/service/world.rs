@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use charge_consumer::consumer::NAME;
@@ -62,7 +63,15 @@ impl Charge {
     }
 }
 
+/// The time that the events of a test were written at, in the upper half of their ids.
+static WRITTEN: LazyLock<u128> = LazyLock::new(|| Uuid::now_v7().as_u128() >> 80 << 80);
+
 pub fn id(number: u32) -> Uuid {
+    Uuid::from_u128(*WRITTEN + 0x7000_8000_0000_0000_0000 + u128::from(number))
+}
+
+/// Written long before any window.
+pub fn old_id(number: u32) -> Uuid {
     Uuid::from_u128(0x018f_0000_0000_7000_8000_0000_0000_0000 + u128::from(number))
 }
 
@@ -113,6 +122,18 @@ impl World {
 
     /// Further settings are environment variables.
     pub fn start_with<H: Handler>(&self, handler: H, more: &[(&str, &str)]) -> Running {
+        // The mock cluster does not tell it.
+        let mut env = BTreeMap::from([("ONCEBOX_INBOX_TOPIC_RETENTION", "7d")]);
+        env.extend(more.iter().copied());
+        self.start_told(handler, &env)
+    }
+
+    /// A consumer that asks the broker for the retention of the topic, in vain.
+    pub fn start_asking_the_broker(&self) -> Running {
+        self.start_told(IssueReceipts, &BTreeMap::new())
+    }
+
+    fn start_told<H: Handler>(&self, handler: H, more: &BTreeMap<&str, &str>) -> Running {
         let url = self.database.url();
         let brokers = self.cluster.bootstrap_servers();
         let mut env = BTreeMap::from([
@@ -123,7 +144,7 @@ impl World {
             ("ONCEBOX_DATABASE_STATEMENT_TIMEOUT", "2m"),
             ("ONCEBOX_CONSUMER_TRANSACTION_TIMEOUT", "2m"),
         ]);
-        env.extend(more.iter().copied());
+        env.extend(more);
         let env: Vec<_> = env.into_iter().collect();
         let settings: Settings = settings::load(None, &env).expect("settings");
         let (registry, readiness) = (Registry::new(), Readiness::new());
