@@ -7,6 +7,7 @@ mod backlog;
 mod backoff;
 mod destination;
 mod event;
+mod exchange;
 mod in_flight;
 mod leases;
 mod metrics;

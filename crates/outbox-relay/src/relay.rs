@@ -12,14 +12,15 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use store::outbox::relay::{self as outbox, OutboxRecord, ReadUpTo, Receipt, Refused, Want};
+use store::outbox::relay::OutboxRecord;
 use store::{Connection, Error};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::destination::{Destination, Permit};
 use crate::event::Event;
-use crate::in_flight::{Admitted, InFlight, ReadAgain, Row, Stage};
+use crate::exchange::{Database, Questions, unless_failed};
+use crate::in_flight::{Admitted, InFlight, ReadAgain};
 use crate::leases::Leases;
 use crate::metrics::Metrics;
 use crate::pace::Pace;
@@ -35,8 +36,7 @@ const SWEEP_SHARE: u32 = 20;
 const TRIAL_ROWS: usize = 32;
 /// Records under suspicion at a time. Forgetting them costs one more refusal each.
 const SUSPECTS_MAX: usize = 10_000;
-/// How much later than its time-out a record may be reported on: the client looks for timed-out
-/// records once a second, and on a busy machine later.
+/// How long after its time-out a record is reported on at the latest, on a busy machine.
 const REPORT_DELAY_MAX: Duration = Duration::from_secs(15);
 
 /// What one pass did.
@@ -64,13 +64,6 @@ pub struct Relay {
     /// Rows that were refused together with others.
     suspects: HashSet<i64>,
     draining: bool,
-}
-
-/// What is asked of the database in one pass.
-struct Questions {
-    wants: Vec<Want>,
-    bytes_max: usize,
-    sweep: Vec<ReadUpTo>,
 }
 
 impl Relay {
@@ -170,11 +163,17 @@ impl Relay {
         let to_mark = self.in_flight.to_mark(batch);
         let to_park = self.in_flight.to_park(batch);
         let (marking, parking) = (to_mark.len(), to_park.len());
+        let database = Database {
+            connection,
+            relay: self.id,
+            topic: &self.destination.topic,
+            mark_duration: &self.metrics.mark_duration,
+        };
         let (marked, parked, records, passed_over) = tokio::join!(
-            self.mark(connection, &to_mark),
-            self.park(connection, &to_park),
-            self.read(connection, &questions),
-            self.sweep(connection, &questions),
+            database.mark(&to_mark),
+            database.park(&to_park),
+            database.read(&questions),
+            database.sweep(&questions),
         );
 
         // Each answer counts, whatever became of the others.
@@ -211,7 +210,8 @@ impl Relay {
         } else {
             Vec::new()
         };
-        Questions { wants, bytes_max, sweep }
+        let payload_bytes_max = self.settings.kafka.message_bytes_max.as_usize();
+        Questions { wants, bytes_max, payload_bytes_max, sweep }
     }
 
     /// How many rows may be read.
@@ -219,89 +219,14 @@ impl Relay {
         let limits = &self.settings.relay;
         let rows_max = usize::try_from(limits.in_flight_rows).unwrap_or(usize::MAX);
         let no_bytes_left = self.in_flight.bytes() >= limits.in_flight_bytes.as_usize();
-        let closed = self.destination.opens_at().is_none();
-        match (self.draining || no_bytes_left, closed) {
-            (true, _) => 0,
-            (false, true) => rows_max.saturating_sub(self.in_flight.rows()),
+        if self.draining || no_bytes_left {
+            0
+        } else if self.destination.opens_at().is_none() {
+            rows_max.saturating_sub(self.in_flight.rows())
+        } else {
             // The backlog stays in the table but for something to try with.
-            (false, false) if self.in_flight.rows() == 0 => TRIAL_ROWS,
-            (false, false) => 0,
+            TRIAL_ROWS.saturating_sub(self.in_flight.rows())
         }
-    }
-
-    async fn read(
-        &self,
-        connection: &Connection,
-        questions: &Questions,
-    ) -> Result<Option<Vec<OutboxRecord>>, Error> {
-        if questions.wants.is_empty() {
-            return Ok(None);
-        }
-        let payload_max = self.settings.kafka.message_bytes_max.as_usize();
-        outbox::read(connection, &questions.wants, questions.bytes_max, payload_max).await.map(Some)
-    }
-
-    async fn sweep(
-        &self,
-        connection: &Connection,
-        questions: &Questions,
-    ) -> Result<Option<(Vec<(i16, i64)>, Duration)>, Error> {
-        if questions.sweep.is_empty() {
-            return Ok(None);
-        }
-        let asked = Instant::now();
-        let found = outbox::passed_over(connection, &questions.sweep).await?;
-        Ok(Some((found, asked.elapsed())))
-    }
-
-    async fn mark(&self, connection: &Connection, rows: &[&Row]) -> Result<u64, Error> {
-        if rows.is_empty() {
-            return Ok(0);
-        }
-        let receipts: Vec<Receipt<'_>> = rows
-            .iter()
-            .filter_map(|row| {
-                let Stage::Acknowledged(placed) = row.stage else { return None };
-                Some(Receipt {
-                    tenant_id: &row.record.tenant_id,
-                    id: row.record.id,
-                    topic: &self.destination.topic,
-                    partition: placed.partition,
-                    offset: placed.offset,
-                })
-            })
-            .collect();
-        let timer = self.metrics.mark_duration.start_timer();
-        let marked = outbox::mark(connection, &receipts).await;
-        timer.observe_duration();
-        marked
-    }
-
-    async fn park(&self, connection: &Connection, rows: &[&Row]) -> Result<u64, Error> {
-        if rows.is_empty() {
-            return Ok(0);
-        }
-        let refused: Vec<Refused<'_>> = rows
-            .iter()
-            .filter_map(|row| {
-                let Stage::Refused(error) = &row.stage else { return None };
-                tracing::error!(
-                    outbox.id = %row.record.id,
-                    outbox.seq = row.record.seq,
-                    event_type = row.record.event_type,
-                    error,
-                    "the row can never be sent: parked; later rows of its aggregate wait"
-                );
-                Some(Refused {
-                    tenant_id: &row.record.tenant_id,
-                    id: row.record.id,
-                    bucket: row.record.bucket,
-                    epoch: row.epoch,
-                    error,
-                })
-            })
-            .collect();
-        outbox::park(connection, self.id, &refused).await
     }
 
     /// Takes the rows that a read brought. Returns how many were not in memory before.
@@ -350,10 +275,8 @@ impl Relay {
         while self.may_send(now) {
             let Some(row) = self.in_flight.next_ready() else { break };
             let seq = row.record.seq;
-            let batching = match self.suspects.contains(&seq) {
-                true => Batching::Alone,
-                false => Batching::Shared,
-            };
+            let alone = self.suspects.contains(&seq);
+            let batching = if alone { Batching::Alone } else { Batching::Shared };
             let queued = match Event::of(&row.record, &self.settings.relay.source) {
                 Ok(event) => self.publisher.send(&self.destination.topic, &event, batching),
                 Err(reason) => Queued::Refused(reason),
@@ -415,8 +338,7 @@ impl Relay {
         }
     }
 
-    /// Nobody will ever say what became of the old producer's records: none of them counts as
-    /// published.
+    /// Nobody will say what became of the old one's records: none counts as published.
     fn replace_producer(&mut self, now: Instant, reason: String) {
         tracing::error!(reason, "the Kafka producer is broken; making a new one");
         let failure = Failure { class: ErrorClass::Fatal, reason };
@@ -440,10 +362,6 @@ impl Relay {
         self.draining = true;
         self.leases.close();
         self.follow_leases(Instant::now());
-    }
-
-    pub fn is_draining(&self) -> bool {
-        self.draining
     }
 
     /// Rows of the bucket are in memory.
@@ -477,17 +395,6 @@ impl Relay {
             () = self.publisher.delivered() => {}
             () = self.leases.gained() => self.pace.hurry(Instant::now()),
             () = tokio::time::sleep_until(until.into()) => {}
-        }
-    }
-}
-
-/// The answer, or the first problem of several statements.
-fn unless_failed<T>(result: Result<T, Error>, problem: &mut Option<Error>) -> Option<T> {
-    match result {
-        Ok(answer) => Some(answer),
-        Err(error) => {
-            problem.get_or_insert(error);
-            None
         }
     }
 }

@@ -156,7 +156,8 @@ async fn relay_until(relay: &mut Relay, parts: &Parts<'_>, token: &CancellationT
     let mut backoff = Backoff::new(DATABASE_PAUSE_FIRST, DATABASE_PAUSE_MAX);
     let mut connection: Option<Connection> = None;
     loop {
-        if token.is_cancelled() {
+        let draining = token.is_cancelled();
+        if draining {
             relay.drain();
             if relay.is_idle() {
                 return;
@@ -178,7 +179,7 @@ async fn relay_until(relay: &mut Relay, parts: &Parts<'_>, token: &CancellationT
                     tokio::select! {
                         () = relay.rest() => {}
                         // A drain does not hurry: it waits for reports.
-                        () = token.cancelled(), if !relay.is_draining() => {}
+                        () = token.cancelled(), if !draining => {}
                     }
                     continue;
                 }

@@ -1,0 +1,111 @@
+//! What a pass of the relay has to do with the database. The statements of one pass run beside each
+//! other on one connection, each a transaction of its own.
+
+use std::time::{Duration, Instant};
+
+use prometheus::Histogram;
+use store::outbox::relay::{self as outbox, OutboxRecord, ReadUpTo, Receipt, Refused, Want};
+use store::{Connection, Error};
+use uuid::Uuid;
+
+use crate::in_flight::{Row, Stage};
+
+/// What is read in one pass. Nothing is asked where there is nothing to ask for.
+pub struct Questions {
+    pub wants: Vec<Want>,
+    pub bytes_max: usize,
+    pub payload_bytes_max: usize,
+    pub sweep: Vec<ReadUpTo>,
+}
+
+pub struct Database<'a> {
+    pub connection: &'a Connection,
+    pub relay: Uuid,
+    pub topic: &'a str,
+    pub mark_duration: &'a Histogram,
+}
+
+impl Database<'_> {
+    pub async fn read(&self, questions: &Questions) -> Result<Option<Vec<OutboxRecord>>, Error> {
+        if questions.wants.is_empty() {
+            return Ok(None);
+        }
+        let payload_max = questions.payload_bytes_max;
+        outbox::read(self.connection, &questions.wants, questions.bytes_max, payload_max)
+            .await
+            .map(Some)
+    }
+
+    pub async fn sweep(
+        &self,
+        questions: &Questions,
+    ) -> Result<Option<(Vec<(i16, i64)>, Duration)>, Error> {
+        if questions.sweep.is_empty() {
+            return Ok(None);
+        }
+        let asked = Instant::now();
+        let found = outbox::passed_over(self.connection, &questions.sweep).await?;
+        Ok(Some((found, asked.elapsed())))
+    }
+
+    pub async fn mark(&self, rows: &[&Row]) -> Result<u64, Error> {
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let receipts: Vec<Receipt<'_>> = rows
+            .iter()
+            .filter_map(|row| {
+                let Stage::Acknowledged(placed) = row.stage else { return None };
+                Some(Receipt {
+                    tenant_id: &row.record.tenant_id,
+                    id: row.record.id,
+                    topic: self.topic,
+                    partition: placed.partition,
+                    offset: placed.offset,
+                })
+            })
+            .collect();
+        let timer = self.mark_duration.start_timer();
+        let marked = outbox::mark(self.connection, &receipts).await;
+        timer.observe_duration();
+        marked
+    }
+
+    pub async fn park(&self, rows: &[&Row]) -> Result<u64, Error> {
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let refused: Vec<Refused<'_>> = rows
+            .iter()
+            .filter_map(|row| {
+                let Stage::Refused(error) = &row.stage else { return None };
+                tracing::error!(
+                    outbox.id = %row.record.id,
+                    outbox.seq = row.record.seq,
+                    event_type = row.record.event_type,
+                    error,
+                    "the row can never be sent: parked; later rows of its aggregate wait"
+                );
+                Some(Refused {
+                    tenant_id: &row.record.tenant_id,
+                    id: row.record.id,
+                    bucket: row.record.bucket,
+                    epoch: row.epoch,
+                    error,
+                })
+            })
+            .collect();
+        outbox::park(self.connection, self.relay, &refused).await
+    }
+}
+
+/// The answer, or the first problem of several statements.
+pub fn unless_failed<T>(result: Result<T, Error>, problem: &mut Option<Error>) -> Option<T> {
+    match result {
+        Ok(answer) => Some(answer),
+        Err(error) => {
+            problem.get_or_insert(error);
+            None
+        }
+    }
+}
