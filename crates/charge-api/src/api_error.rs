@@ -13,8 +13,10 @@ use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use domain::idempotency_key::InvalidKey;
 use serde::Serialize;
 
-use crate::charge_body::Violation;
+use crate::charge_body::{Invalid, Violation};
 use crate::committer::Failure;
+use crate::edge::Refusal;
+use crate::prefer::{PREFERENCE_APPLIED, Wait};
 
 /// When a client should ask again, in seconds: a first request rarely runs longer.
 const RETRY_AFTER_SECONDS: u32 = 1;
@@ -38,8 +40,10 @@ pub enum ApiError {
     KeyReused {
         differing: Vec<&'static str>,
     },
-    RequestInProgress,
-    InvalidBody(Vec<Violation>),
+    RequestInProgress {
+        waited: Option<Wait>,
+    },
+    InvalidBody(Invalid),
     UnsupportedMediaType,
     UnsupportedContentEncoding,
     BodyTooLarge {
@@ -47,6 +51,7 @@ pub enum ApiError {
     },
     BodyIncomplete,
     BodyTimeout,
+    Refused(Refusal),
     NotFound,
     MethodNotAllowed {
         allow: &'static str,
@@ -122,6 +127,18 @@ kinds! {
     BODY_TIMEOUT: "body-timeout", REQUEST_TIMEOUT, true,
         "The body took too long to arrive",
         "Send the request again with the same key. Nothing was stored.";
+    MALFORMED: "malformed-request", BAD_REQUEST, false,
+        "The request is not well-formed HTTP/1.1",
+        "Send HTTP/1.1 as RFC 9112 has it: lines end in CR LF, one Host, one length. The connection is closed.";
+    TARGET_TOO_LONG: "target-too-long", URI_TOO_LONG, false,
+        "The request target is too long",
+        "No target that is served here is longer than a hundred bytes. The connection is closed.";
+    HEAD_TOO_LARGE: "head-too-large", REQUEST_HEADER_FIELDS_TOO_LARGE, false,
+        "The headers are too many or too large",
+        "Send fewer or smaller headers. The connection is closed.";
+    HEAD_TIMEOUT: "head-timeout", REQUEST_TIMEOUT, true,
+        "The head of the request took too long to arrive",
+        "Send the request again with the same key. Nothing was stored; the connection is closed.";
     NOT_FOUND: "not-found", NOT_FOUND, false,
         "There is nothing here",
         "Check the path and the id.";
@@ -159,7 +176,7 @@ impl ApiError {
             Self::KeyMissing => &KEY_MISSING,
             Self::KeyInvalid(_) | Self::KeyRepeated => &KEY_INVALID,
             Self::KeyReused { .. } => &KEY_REUSED,
-            Self::RequestInProgress => &REQUEST_IN_PROGRESS,
+            Self::RequestInProgress { .. } => &REQUEST_IN_PROGRESS,
             Self::InvalidBody(_) => &INVALID_BODY,
             Self::UnsupportedMediaType | Self::UnsupportedContentEncoding => {
                 &UNSUPPORTED_MEDIA_TYPE
@@ -167,6 +184,10 @@ impl ApiError {
             Self::BodyTooLarge { .. } => &BODY_TOO_LARGE,
             Self::BodyIncomplete => &BODY_INCOMPLETE,
             Self::BodyTimeout => &BODY_TIMEOUT,
+            Self::Refused(Refusal::Malformed(_)) => &MALFORMED,
+            Self::Refused(Refusal::TargetTooLong) => &TARGET_TOO_LONG,
+            Self::Refused(Refusal::HeadTooLarge) => &HEAD_TOO_LARGE,
+            Self::Refused(Refusal::HeadTimeout) => &HEAD_TIMEOUT,
             Self::NotFound => &NOT_FOUND,
             Self::MethodNotAllowed { .. } => &METHOD_NOT_ALLOWED,
             Self::Unavailable(_) => &UNAVAILABLE,
@@ -184,17 +205,18 @@ impl ApiError {
             Self::UnsupportedMediaType => Some("Content-Type must be application/json".into()),
             Self::UnsupportedContentEncoding => Some("Content-Encoding must be absent".into()),
             Self::BodyTooLarge { limit } => Some(format!("the limit is {limit} bytes")),
-            Self::Unavailable(why) => Some((*why).into()),
+            Self::Unavailable(why) | Self::Refused(Refusal::Malformed(why)) => Some((*why).into()),
             Self::Unauthenticated { .. }
             | Self::Forbidden
             | Self::TooManyRequests { .. }
             | Self::TooManyKeys { .. }
             | Self::KeyMissing
             | Self::KeyReused { .. }
-            | Self::RequestInProgress
+            | Self::RequestInProgress { .. }
             | Self::InvalidBody(_)
             | Self::BodyIncomplete
             | Self::BodyTimeout
+            | Self::Refused(_)
             | Self::NotFound
             | Self::MethodNotAllowed { .. }
             | Self::Internal => None,
@@ -221,14 +243,20 @@ impl ApiError {
                 let link = format!("</problems/{}>; rel=\"describedby\"", kind.name);
                 response.insert_header((header::LINK, link));
             }
-            Self::RequestInProgress | Self::Unavailable(_) => {
+            Self::RequestInProgress { waited } => {
+                response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
+                if let Some(wait) = waited {
+                    response.insert_header((PREFERENCE_APPLIED, wait.applied()));
+                }
+            }
+            Self::Unavailable(_) => {
                 response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
             }
             Self::MethodNotAllowed { allow } => {
                 response.insert_header((header::ALLOW, HeaderValue::from_static(allow)));
             }
-            // What is left of the body must not be read as a request.
-            Self::BodyTooLarge { .. } | Self::BodyIncomplete | Self::BodyTimeout => {
+            // Cut off by a wrong length? Then what follows it is no request.
+            Self::InvalidBody(Invalid::Document(_)) => {
                 response.force_close();
             }
             _ => {}
@@ -244,7 +272,7 @@ impl ResponseError for ApiError {
     fn error_response(&self) -> HttpResponse {
         let kind = self.kind();
         let errors = match self {
-            Self::InvalidBody(violations) => violations.as_slice(),
+            Self::InvalidBody(invalid) => invalid.violations(),
             _ => &[],
         };
         let problem = Problem {
@@ -266,6 +294,12 @@ impl ResponseError for ApiError {
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.kind().title)
+    }
+}
+
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
     }
 }
 

@@ -26,10 +26,29 @@ impl Violation {
     }
 }
 
+/// Why a body is not a charge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Invalid {
+    /// It is not one JSON object. It may be a part of one, cut off by a wrong length.
+    Document(Violation),
+    /// At least one.
+    Members(Vec<Violation>),
+}
+
+impl Invalid {
+    pub fn violations(&self) -> &[Violation] {
+        match self {
+            Self::Document(violation) => std::slice::from_ref(violation),
+            Self::Members(violations) => violations,
+        }
+    }
+}
+
 /// # Errors
-/// Every violation of the body, at least one.
-pub fn parse(body: &[u8], settings: &ChargeSettings) -> Result<NewCharge, Vec<Violation>> {
-    let Members { amount, currency, description, twice, unknown } = members(body)?;
+/// Every violation of the body.
+pub fn parse(body: &[u8], settings: &ChargeSettings) -> Result<NewCharge, Invalid> {
+    let Members { amount, currency, description, twice, unknown } =
+        members(body).map_err(Invalid::Document)?;
     let mut violations = Vec::new();
     if unknown {
         violations.push(Violation::new(
@@ -46,7 +65,7 @@ pub fn parse(body: &[u8], settings: &ChargeSettings) -> Result<NewCharge, Vec<Vi
         (Some(amount), Some(currency), Some(description)) if violations.is_empty() => {
             Ok(NewCharge { amount, currency, description })
         }
-        _ => Err(violations),
+        _ => Err(Invalid::Members(violations)),
     }
 }
 
@@ -102,14 +121,14 @@ struct Members<'a> {
     unknown: bool,
 }
 
-fn members(body: &[u8]) -> Result<Members<'_>, Vec<Violation>> {
+fn members(body: &[u8]) -> Result<Members<'_>, Violation> {
     serde_json::from_slice(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         let detail = match error.classify() {
             serde_json::error::Category::Data => "must be a JSON object".to_owned(),
             _ => format!("is not JSON: line {line}, column {column}"),
         };
-        vec![Violation::new("", detail)]
+        Violation::new("", detail)
     })
 }
 
@@ -159,7 +178,7 @@ mod tests {
         settings::load::<ChargeSettings>(None, &[]).expect("the defaults are valid")
     }
 
-    fn parse_text(body: &str) -> Result<NewCharge, Vec<Violation>> {
+    fn parse_text(body: &str) -> Result<NewCharge, Invalid> {
         parse(body.as_bytes(), &settings())
     }
 
@@ -202,8 +221,8 @@ mod tests {
         ];
         for amount in amounts {
             let body = format!("{{\"amountCents\":{amount}}}");
-            let violations = parse_text(&body).expect_err(&body);
-            assert_eq!(violations[0].pointer, AMOUNT, "{body}");
+            let invalid = parse_text(&body).expect_err(&body);
+            assert_eq!(invalid.violations()[0].pointer, AMOUNT, "{body}");
         }
         assert!(parse_text(r#"{"amountCents":999999999999}"#).is_ok());
     }
@@ -248,15 +267,17 @@ b"}"#,
             r#"{"amountCents":"canary","amountCents":-1,"currency":"canary","#,
             r#""description":"4111 1111 1111 1111 canary","canary":"canary"}"#,
         );
-        let violations = parse_text(body).expect_err("five faults");
-        let pointers: Vec<_> = violations.iter().map(|violation| violation.pointer).collect();
+        let invalid = parse_text(body).expect_err("five faults");
+        let pointers: Vec<_> =
+            invalid.violations().iter().map(|violation| violation.pointer).collect();
         assert_eq!(pointers, ["", AMOUNT, AMOUNT, CURRENCY, DESCRIPTION]);
-        assert!(!format!("{violations:?}").contains("canary"));
+        assert!(!format!("{invalid:?}").contains("canary"));
     }
 
     #[test]
     fn a_member_given_twice_is_refused_however_it_is_spelt() {
-        let violations = parse_text(r#"{"amountCents":1,"\u0061mountCents":1}"#);
-        assert_eq!(violations, Err(vec![Violation::new(AMOUNT, "is given twice")]));
+        let invalid = parse_text(r#"{"amountCents":1,"\u0061mountCents":1}"#);
+        let twice = Violation::new(AMOUNT, "is given twice");
+        assert_eq!(invalid, Err(Invalid::Members(vec![twice])));
     }
 }

@@ -77,7 +77,6 @@ impl Committer {
         retention: Retention,
         deadline: Duration,
         database: &DatabaseSettings,
-        pool: Pool,
         metrics: Metrics,
         tasks: &TaskTracker,
     ) -> Result<Self, store::Error> {
@@ -88,6 +87,7 @@ impl Committer {
         };
         let own = Pool::new(&own, "charge-api committer")?;
         let (queue, waiting) = mpsc::channel(settings.queue.try_into().unwrap_or(usize::MAX));
+        let pool = Pool::new(database, "charge-api lane")?;
         let lane = Lane { pool, retention, metrics: metrics.clone() };
         let batches = Batches { own, connection: None, lane, tasks: tasks.clone() };
         tasks.spawn(batches.run(waiting, settings.max.into()));
@@ -196,7 +196,8 @@ impl Batches {
     }
 }
 
-/// Settles single charges, on the pool that reads use.
+/// Settles single charges, on a pool of its own: one that waits for a held key must not take the
+/// connections that reads need.
 #[derive(Clone)]
 struct Lane {
     pool: Pool,

@@ -1,6 +1,7 @@
 //! Creating a charge: from a valid command under a key to one of the four outcomes.
 //!
-//! 1. A request whose key is running in this process waits a moment for that one's answer.
+//! 1. A request whose key is running in this process waits a moment for that one's answer, or as
+//!    long as it asks to.
 //! 2. Any other goes to the committer, which writes key, charge, answer and event in one statement;
 //!    that statement also tells whether the key was there before.
 
@@ -15,6 +16,7 @@ use jiff::{Timestamp, TimestampRound, Unit};
 use store::idempotency_keys::{self, Probe};
 use store::key_lock::KeyLock;
 use store::outbox::ChargeRecord;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::committer::{Committer, Failure};
@@ -22,6 +24,10 @@ use crate::in_flight::{End, Entry, InFlight, Operation, Second};
 use crate::settled;
 
 const ENDPOINT: Endpoint = Endpoint::CreateCharge;
+
+/// How often a waiting request asks whether another process is done: its commit takes milliseconds,
+/// and nobody tells.
+const ELSEWHERE_POLL: Duration = Duration::from_millis(50);
 
 /// What creating a charge needs.
 #[derive(Clone)]
@@ -39,12 +45,14 @@ pub struct Command {
     pub tenant: TenantId,
     pub key: IdempotencyKey,
     pub charge: NewCharge,
+    /// How long the client wants to wait for a first request that is still running.
+    pub wait: Duration,
     /// W3C trace context, to travel with the event.
     pub trace_headers: serde_json::Value,
 }
 
 /// Runs until there is an outcome; the caller bounds the time. A caller that goes away does not
-/// cancel the write.
+/// cancel the write. Whoever waits for another request holds no database connection.
 ///
 /// # Errors
 /// [`Failure`] when the command may be sent again under its key.
@@ -52,18 +60,21 @@ pub async fn create_charge(context: &Context, command: Command) -> Result<Outcom
     let operation =
         Operation { tenant: command.tenant.clone(), endpoint: ENDPOINT, key: command.key };
     let charge = Arc::new(command.charge.clone());
+    let patience = Instant::now() + command.wait;
     loop {
-        match context.in_flight.enter(&operation, &charge) {
-            Entry::First(first) => {
-                return context.committer.settle(record(&command), first).await;
-            }
-            Entry::Second(second) => {
+        let outcome = match context.in_flight.enter(&operation, &charge) {
+            Entry::First(first) => context.committer.settle(record(&command), first).await?,
+            Entry::Second(second) => match join(context, &command, second, patience).await? {
+                Some(outcome) => outcome,
                 // A first that ended without owning the key says nothing about this command.
-                if let Some(outcome) = join(context, &command, second).await? {
-                    return Ok(outcome);
-                }
-            }
+                None => continue,
+            },
+        };
+        if outcome != Outcome::InFlight || Instant::now() >= patience {
+            return Ok(outcome);
         }
+        // The first runs in another process.
+        tokio::time::sleep_until(patience.min(Instant::now() + ELSEWHERE_POLL)).await;
     }
 }
 
@@ -72,9 +83,13 @@ async fn join(
     context: &Context,
     command: &Command,
     mut first: Second,
+    patience: Instant,
 ) -> Result<Option<Outcome>, Failure> {
     let differing = command.charge.differing_members(first.first_charge());
-    match tokio::time::timeout(context.in_flight_wait, first.end()).await {
+    let soon = Instant::now() + context.in_flight_wait;
+    // Another payload is not what the client wants to wait for.
+    let until = if differing.is_empty() { soon.max(patience) } else { soon };
+    match tokio::time::timeout_at(until, first.end()).await {
         Ok(End::Settled(answer)) if differing.is_empty() => Ok(Some(Outcome::Replayed(answer))),
         Ok(End::Settled(_)) => Ok(Some(Outcome::PayloadConflict { differing })),
         Ok(End::Open) => Ok(None),

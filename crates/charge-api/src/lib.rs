@@ -8,10 +8,12 @@ mod auth;
 mod charge_body;
 mod committer;
 mod create_charge;
+mod edge;
 mod in_flight;
 mod jobs;
 mod limits;
 mod metrics;
+mod prefer;
 mod request_body;
 mod routes;
 mod settings;
@@ -21,10 +23,10 @@ mod trace_context;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use actix_web::dev::{Server, ServerHandle};
+use actix_server::{Server, ServerHandle};
+use actix_web::App as ActixApp;
 use actix_web::middleware::from_fn;
 use actix_web::web::Data;
-use actix_web::{App as ActixApp, HttpServer};
 use prometheus::Registry;
 use store::Pool;
 use telemetry::{Condition, Readiness};
@@ -50,6 +52,7 @@ pub struct Api {
     context: Context,
     http: HttpSettings,
     charges: ChargeSettings,
+    wait_max: Duration,
     metrics: Metrics,
 }
 
@@ -57,6 +60,8 @@ pub struct Api {
 pub struct App {
     server: Server,
     addr: SocketAddr,
+    /// Tells the connections to close after the request they are at.
+    draining: CancellationToken,
     /// Charges that were accepted and are still being written.
     tasks: TaskTracker,
     jobs: Jobs,
@@ -83,7 +88,6 @@ impl App {
             settings.idempotency.retention,
             settings.http.deadline,
             &settings.database,
-            pool.clone(),
             metrics.clone(),
             &tasks,
         )?;
@@ -101,29 +105,25 @@ impl App {
             context,
             http: settings.http.clone(),
             charges: settings.charges.clone(),
+            wait_max: settings.idempotency.wait_max,
             metrics,
         });
         let jobs = Jobs::new(&settings.jobs, &settings.database, registry)?;
         let listener = TcpListener::bind(settings.http.listen)?;
         let addr = listener.local_addr()?;
-        let workers = usize::from(settings.http.workers);
-        let connections = usize::try_from(settings.http.connections_max)?.div_ceil(workers);
-        let server = HttpServer::new(move || {
+        let draining = CancellationToken::new();
+        let grace = settings.shutdown.grace;
+        let server = edge::serve(listener, &settings.http, grace, &draining, move || {
             ActixApp::new()
                 .app_data(api.clone())
                 .wrap(from_fn(auth::authenticate))
+                .wrap(from_fn(edge::guard))
                 .wrap(from_fn(routes::measure))
                 .configure(routes::configure)
-        })
-        .workers(workers)
-        .max_connections(connections)
-        .shutdown_timeout(settings.shutdown.grace.as_secs())
-        .disable_signals()
-        .listen(listener)?
-        .run();
+        })?;
         let (database, accepting) =
             (readiness.condition("database"), readiness.condition("accepting"));
-        Ok(Self { server, addr, tasks, jobs, pool, database, accepting })
+        Ok(Self { server, addr, draining, tasks, jobs, pool, database, accepting })
     }
 
     pub fn addr(&self) -> SocketAddr {
@@ -136,11 +136,11 @@ impl App {
     /// # Errors
     /// When the server fails.
     pub async fn run(self, token: CancellationToken) -> std::io::Result<()> {
-        let Self { server, tasks, jobs, pool, database, accepting, .. } = self;
+        let Self { server, draining, tasks, jobs, pool, database, accepting, .. } = self;
         let watch = tokio::spawn(watch_database(pool, database));
         let jobs = tokio::spawn(jobs.run(token.clone()));
         accepting.set(true);
-        let stopping = tokio::spawn(stop(server.handle(), accepting, token));
+        let stopping = tokio::spawn(stop(server.handle(), draining, accepting, token));
         // The handlers hold the committer: when the server is gone, so is its queue's last sender.
         let ended = server.await;
         tasks.close();
@@ -152,9 +152,15 @@ impl App {
     }
 }
 
-async fn stop(server: ServerHandle, accepting: Condition, token: CancellationToken) {
+async fn stop(
+    server: ServerHandle,
+    draining: CancellationToken,
+    accepting: Condition,
+    token: CancellationToken,
+) {
     token.cancelled().await;
     accepting.set_false("the process is ending");
+    draining.cancel();
     server.stop(true).await;
 }
 

@@ -1,8 +1,8 @@
 //! Reads a JSON body within its limits: media type, size and time.
 
+use actix_web::HttpRequest;
 use actix_web::http::header::{self, HeaderMap};
 use actix_web::web::{BytesMut, Payload};
-use actix_web::{HttpMessage as _, HttpRequest};
 use futures_util::StreamExt as _;
 
 use crate::api_error::ApiError;
@@ -18,8 +18,7 @@ pub async fn read(
     if request.headers().contains_key(header::CONTENT_ENCODING) {
         return Err(ApiError::UnsupportedContentEncoding);
     }
-    let is_json = request.content_type().eq_ignore_ascii_case("application/json");
-    if !is_json || request.headers().get_all(header::CONTENT_TYPE).count() > 1 {
+    if !is_json(request.headers()) {
         return Err(ApiError::UnsupportedMediaType);
     }
     let limit = limits.body_max.as_usize();
@@ -29,6 +28,22 @@ pub async fn read(
     tokio::time::timeout(limits.body_timeout, collect(payload, limit))
         .await
         .map_err(|_elapsed| ApiError::BodyTimeout)?
+}
+
+/// One Content-Type, of JSON. JSON is UTF-8 (RFC 8259 §8.1), so a parameter that names another
+/// charset contradicts it; other parameters mean nothing.
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut types = headers.get_all(header::CONTENT_TYPE);
+    let (Some(first), None) = (types.next(), types.next()) else { return false };
+    let mut parts = first.to_str().unwrap_or_default().split(';').map(str::trim);
+    let is_json = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
+    is_json
+        && parts.all(|parameter| match parameter.split_once('=') {
+            Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
+                value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+            }
+            _ => true,
+        })
 }
 
 /// A length that does not parse has been refused by the server already.

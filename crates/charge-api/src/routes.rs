@@ -24,12 +24,14 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(
             web::resource("/charges/{id}")
                 .route(web::get().to(charges::show))
-                .default_service(web::to(|| refuse_method("GET"))),
+                .route(web::head().to(charges::show))
+                .default_service(web::to(|| refuse_method("GET, HEAD"))),
         )
         .service(
             web::resource("/problems/{name}")
                 .route(web::get().to(problems::show))
-                .default_service(web::to(|| refuse_method("GET"))),
+                .route(web::head().to(problems::show))
+                .default_service(web::to(|| refuse_method("GET, HEAD"))),
         )
         .default_service(web::to(not_found));
 }

@@ -50,6 +50,19 @@ settings::group! {
         /// Most connections at a time; further ones wait to be accepted.
         connections_max: u32 = "http.connections_max", default "10000",
             "an integer from 1 to 1000000", range 1..=1_000_000;
+        /// Largest head of a request: its target and its headers.
+        head_max: ByteSize = "http.head_max", default "16KiB",
+            "a size from 8KiB to 32KiB", range ByteSize::kib(8)..=ByteSize::kib(32);
+        /// When a head that is still arriving is given up, and a new connection that sends none.
+        head_timeout: Duration = "http.head_timeout", default "5s",
+            "a duration from 100ms to 10m", range Duration::from_millis(100)..=Duration::from_secs(600);
+        /// How long a connection is kept between two requests: longer than the 60s after which load
+        /// balancers commonly let go of theirs, so that none sends into a closing one.
+        keep_alive: Duration = "http.keep_alive", default "75s",
+            "a duration from 100ms to 1h", range Duration::from_millis(100)..=Duration::from_secs(3600);
+        /// When a client that takes nothing of its answer is given up.
+        send_timeout: Duration = "http.send_timeout", default "10s",
+            "a duration from 100ms to 10m", range Duration::from_millis(100)..=Duration::from_secs(600);
         /// When a request is answered 503 whatever it waits for.
         deadline: Duration = "http.deadline", default "10s",
             "a duration from 100ms to 10m", range Duration::from_millis(100)..=Duration::from_secs(600);
@@ -108,6 +121,10 @@ settings::group! {
         /// enough for a commit that goes well.
         in_flight_wait: Duration = "idempotency.in_flight_wait", default "25ms",
             "a duration from 0ms to 1s", range Duration::ZERO..=Duration::from_secs(1);
+        /// How long it waits at most when it asks to, by `Prefer: wait=N`. In whole seconds, and
+        /// below http.deadline.
+        wait_max: Duration = "idempotency.wait_max", default "5s",
+            "a duration from 0s to 60s", range Duration::ZERO..=Duration::from_secs(60);
     }
 }
 
@@ -151,7 +168,7 @@ impl Group for Settings {
         reader.default("admin.listen", "127.0.0.1:9080");
         let (http, charges) = (reader.group::<HttpSettings>(), reader.group());
         let (api_keys, limits) = (reader.group(), reader.group::<LimitSettings>());
-        let (idempotency, batch) = (reader.group(), reader.group());
+        let (idempotency, batch) = (reader.group::<IdempotencySettings>(), reader.group());
         let (jobs, database, admin) = (reader.group(), reader.group(), reader.group());
         let (log, shutdown) = (reader.group(), reader.group());
         if let Some(http) = &http
@@ -162,6 +179,11 @@ impl Group for Settings {
                 "auth",
                 "disabled would let anybody charge: it is for a loopback http.listen only",
             );
+        }
+        if let (Some(http), Some(idempotency)) = (&http, &idempotency)
+            && idempotency.wait_max >= http.deadline
+        {
+            reader.problem("idempotency.wait_max", "must be shorter than http.deadline");
         }
         if let Some(limits) = &limits
             && limits.burst > 0

@@ -18,7 +18,8 @@ settings::group! {
         tls: Option<Tls> = "database.tls", optional, "disable or verify-full";
         /// File of the certificates (PEM) that the server's must be signed by; unset: the system's.
         tls_ca: Option<PathBuf> = "database.tls_ca", optional, "the path of a PEM file";
-        /// Most connections in the pool; past about eight a core PostgreSQL gets slower, not faster.
+        /// Most connections in a pool; past about eight a core PostgreSQL gets slower, not faster.
+        /// charge-api has two pools, for reads and for charges that wait, and one connection more.
         pool_max: u32 = "database.pool_max", default "16",
             "an integer from 1 to 1000", range 1..=1000;
         /// How long to wait for a free connection, or for a new one to be made.

@@ -1,5 +1,7 @@
 //! POST /charges and GET /charges/{id}: from HTTP to a command, and from its outcome to HTTP.
 
+use std::time::Duration;
+
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -10,6 +12,7 @@ use crate::Api;
 use crate::api_error::ApiError;
 use crate::auth::Principal;
 use crate::create_charge::{Command, create_charge};
+use crate::prefer::{PREFERENCE_APPLIED, Wait};
 use crate::{charge_body, request_body, trace_context};
 
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -25,10 +28,12 @@ pub async fn create(
     let body = request_body::read(&request, payload, &api.http).await?;
     let key = idempotency_key(request.headers())?;
     let charge = charge_body::parse(&body, &api.charges).map_err(ApiError::InvalidBody)?;
+    let wait = Wait::of(request.headers(), api.wait_max);
     let command = Command {
         tenant: principal.into_inner().tenant,
         key,
         charge,
+        wait: wait.map_or(Duration::ZERO, Wait::duration),
         trace_headers: trace_context::of(request.headers()),
     };
     let create = async {
@@ -41,10 +46,10 @@ pub async fn create(
     let labels = [Endpoint::CreateCharge.as_str(), outcome.label()];
     api.metrics.outcomes.with_label_values(&labels).inc();
     match outcome {
-        Outcome::Created(response) => Ok(answer(key, response, "false")),
-        Outcome::Replayed(response) => Ok(answer(key, response, "true")),
+        Outcome::Created(response) => Ok(answer(key, response, "false", wait)),
+        Outcome::Replayed(response) => Ok(answer(key, response, "true", wait)),
         Outcome::PayloadConflict { differing } => Err(ApiError::KeyReused { differing }),
-        Outcome::InFlight => Err(ApiError::RequestInProgress),
+        Outcome::InFlight => Err(ApiError::RequestInProgress { waited: wait }),
     }
 }
 
@@ -54,10 +59,10 @@ pub async fn show(
     principal: web::ReqData<Principal>,
     api: web::Data<Api>,
 ) -> Result<HttpResponse, ApiError> {
-    let id = Uuid::try_parse(&id).map_err(|_| ApiError::NotFound)?;
+    let id = charge_id(&id).ok_or(ApiError::NotFound)?;
     let find = async {
         let connection = api.context.pool.get().await?;
-        store::charges::find(&connection, &principal.tenant, ChargeId(id)).await
+        store::charges::find(&connection, &principal.tenant, id).await
     };
     let charge = tokio::time::timeout(api.http.deadline, find)
         .await
@@ -65,6 +70,12 @@ pub async fn show(
         .map_err(crate::committer::Failure::from)?
         .ok_or(ApiError::NotFound)?;
     Ok(HttpResponse::Ok().json(charge))
+}
+
+/// A charge has one address, so only the hyphenated form of its id is one.
+fn charge_id(text: &str) -> Option<ChargeId> {
+    let id = Uuid::try_parse(text).ok()?;
+    text.eq_ignore_ascii_case(&id.to_string()).then_some(ChargeId(id))
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, ApiError> {
@@ -80,7 +91,12 @@ fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, ApiError> {
 }
 
 /// The stored answer as it was given first; only the replay marker differs.
-fn answer(key: IdempotencyKey, response: StoredResponse, replayed: &'static str) -> HttpResponse {
+fn answer(
+    key: IdempotencyKey,
+    response: StoredResponse,
+    replayed: &'static str,
+    wait: Option<Wait>,
+) -> HttpResponse {
     let status =
         StatusCode::from_u16(response.status).expect("invariant: only statuses of ours are stored");
     let mut builder = HttpResponse::build(status);
@@ -90,6 +106,9 @@ fn answer(key: IdempotencyKey, response: StoredResponse, replayed: &'static str)
         .insert_header((IDEMPOTENT_REPLAYED, replayed));
     if let Some(location) = response.location {
         builder.insert_header((header::LOCATION, location));
+    }
+    if let Some(wait) = wait {
+        builder.insert_header((PREFERENCE_APPLIED, wait.applied()));
     }
     builder.body(response.body)
 }

@@ -1,0 +1,67 @@
+//! The charge API as its clients and attackers meet it: over real sockets, against real PostgreSQL.
+//!
+//! Every contract is run twice, with one charge a statement and with many: both are the same code,
+//! and nobody outside may be able to tell which it is.
+
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests speak to the database as an outsider would, and fail where they stand"
+)]
+
+mod app;
+mod attack;
+mod bodies;
+mod client_gone;
+mod content_type;
+mod database_faults;
+mod draining;
+mod hold;
+mod keys;
+mod limits;
+mod overlap;
+mod processes;
+mod proxy;
+mod quotas;
+mod raw;
+mod reading;
+mod refused_heads;
+mod replays;
+mod request;
+mod routing;
+mod smuggling;
+mod tenants;
+mod waiting;
+
+/// Defines tests that each get an app of their own, once with each way of writing charges.
+macro_rules! contracts {
+    ($(
+        $(with $settings:expr;)?
+        async fn $name:ident($app:ident: &TestApp) $body:block
+    )+) => {$(
+        mod $name {
+            use super::*;
+
+            async fn contract($app: &$crate::app::TestApp) $body
+
+            async fn run(batch_max: &str) {
+                let settings: &[&[(&str, &str)]] = &[$($settings)?];
+                let batch = [("ONCEBOX_BATCH_MAX", batch_max)];
+                let app = $crate::app::TestApp::with(&[&settings.concat()[..], &batch].concat()).await;
+                contract(&app).await;
+                app.stop().await;
+            }
+
+            #[tokio::test]
+            async fn one_by_one() {
+                run("1").await;
+            }
+
+            #[tokio::test]
+            async fn in_batches() {
+                run("128").await;
+            }
+        }
+    )+};
+}
+pub(crate) use contracts;
