@@ -30,6 +30,10 @@ const BATCH_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_millis(500);
 
+/// A server tells of a failure before it lets the transaction's locks go, so for a moment the next
+/// try finds the locks of the one before. Whoever holds them for longer is another process.
+const OWN_LOCKS_GONE: Duration = Duration::from_millis(250);
+
 /// Why there is no outcome. The same command may be sent again under its key.
 #[derive(Debug)]
 pub enum Failure {
@@ -215,19 +219,27 @@ impl Lane {
             .with_max_delay(RETRY_MAX)
             .with_jitter()
             .without_max_times();
-        let tries = (|| self.once(&job.record)).retry(backoff).when(|failure| match failure {
-            Failure::Unavailable(_) => true,
-            Failure::Bug(_) => false,
-        });
+        let own_locks_gone = Instant::now() + OWN_LOCKS_GONE;
+        let tries =
+            (|| self.once(&job.record, own_locks_gone)).retry(backoff).when(
+                |failure| match failure {
+                    Failure::Unavailable(_) => true,
+                    Failure::Bug(_) => false,
+                },
+            );
         let result = tokio::time::timeout_at(job.deadline, tries)
             .await
             .unwrap_or(Err(Failure::Unavailable("the database took too long")));
         job.end(result);
     }
 
-    async fn once(&self, record: &ChargeRecord) -> Result<Outcome, Failure> {
+    async fn once(
+        &self,
+        record: &ChargeRecord,
+        own_locks_gone: Instant,
+    ) -> Result<Outcome, Failure> {
         let connection = self.pool.get().await?;
-        let result = self.ask(&connection, record).await;
+        let result = self.ask(&connection, record, own_locks_gone).await;
         if let Err(Failure::Unavailable(_)) = &result {
             // Its server may be ending, or be no primary any more.
             connection.discard();
@@ -239,13 +251,14 @@ impl Lane {
         &self,
         connection: &Connection,
         record: &ChargeRecord,
+        own_locks_gone: Instant,
     ) -> Result<Outcome, Failure> {
         let recorded = record_charges(connection, ENDPOINT, self.retention.0, &[record]).await?;
         let recorded = recorded.into_iter().next().expect("invariant: one entry a record");
         match (outcome_of(record, &recorded), recorded) {
-            // It may be this charge's own earlier try: a server tells of a failure before it lets
-            // the locks go. A command that really runs elsewhere has an answer in a moment.
-            (_, Recorded::SameCommandRuns) => Err(Failure::Unavailable("the key is contended")),
+            (_, Recorded::SameCommandRuns) if Instant::now() < own_locks_gone => {
+                Err(Failure::Unavailable("the key is contended"))
+            }
             (Some(outcome), _) => Ok(outcome),
             (None, Recorded::Stored(stored)) => {
                 let (tenant, fingerprint) = (&record.tenant, &record.fingerprint);
