@@ -4,9 +4,10 @@
 //! All of it is done in the database, to the binaries as they are shipped.
 
 use std::fmt;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 
 use crate::eventually::{SOON, eventually};
 use crate::postgres::connect;
@@ -34,8 +35,13 @@ impl fmt::Display for When {
 #[derive(Clone, Debug)]
 pub struct Blocked {
     pub pid: i32,
-    pub query: String,
+    /// For how long, by the server's clock.
+    pub since: Duration,
 }
+
+/// A statement may be a short first try that gives up and comes again in another form: the API gives
+/// a whole batch 100 ms. One that waits longer than this waits until it is let go.
+const TO_STAY: Duration = Duration::from_millis(500);
 
 /// An open transaction of the test that others wait for. Dropped = released.
 pub struct Hold {
@@ -67,16 +73,21 @@ impl Hold {
 
     /// Who waits for it now.
     pub async fn blocked(&self) -> Result<Vec<Blocked>> {
-        let sql = "SELECT pid, query FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
-        let rows = self.observer.query(sql, &[&self.pid]).await?;
-        Ok(rows.iter().map(|row| Blocked { pid: row.get(0), query: row.get(1) }).collect())
+        let sql = "SELECT pid, extract(epoch FROM clock_timestamp() - query_start)::float8
+                   FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid))";
+        let read = |row: &Row| Blocked {
+            pid: row.get(0),
+            since: Duration::try_from_secs_f64(row.get(1)).unwrap_or_default(),
+        };
+        Ok(self.observer.query(sql, &[&self.pid]).await?.iter().map(read).collect())
     }
 
-    /// Waits until at least so many wait for it.
+    /// Waits until at least so many wait for it, and are there to stay.
     pub async fn wait_for_blocked(&self, count: usize) -> Result<Vec<Blocked>> {
         let what = format!("{count} statement(s) wait for the hold");
         eventually(SOON, &what, async || {
-            let blocked = self.blocked().await?;
+            let mut blocked = self.blocked().await?;
+            blocked.retain(|one| one.since >= TO_STAY);
             Ok((blocked.len() >= count).then_some(blocked))
         })
         .await
