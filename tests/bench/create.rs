@@ -21,13 +21,18 @@ async fn rounds(
     for round in 1..=effort.rounds {
         for ((name, arm), outcomes) in arms.iter().zip(&mut outcomes) {
             arm.checkpoint().await?;
-            let usage = Usage::now()?;
+            let (usage, before) = (Usage::now()?, arm.used()?);
             let outcome = load::charges(arm.addr, connections, effort.round, Uuid::new_v4).await?;
             outcome.only(&[201])?;
             let (rate, p99) = (outcome.per_second, outcome.p99_ms());
+            let after = arm.used()?;
+            let each = |ticks: u64| ticks * 10_000 / outcome.statuses.values().sum::<u64>();
             report.say(&format!(
-                "     {bench} round {round} of {}: {name} {rate:.0}/s, p99 {p99:.2} ms",
-                effort.rounds
+                "     {bench} round {round} of {}: {name} {rate:.0}/s, p99 {p99:.2} ms; a charge took \
+                 {} µs of PostgreSQL and {} µs of the service",
+                effort.rounds,
+                each(after.0 - before.0),
+                each(after.1 - before.1)
             ));
             usage.tell(report, name)?;
             outcomes.push(outcome);
@@ -52,7 +57,8 @@ pub async fn sixty_four_connections(
     report: &mut Report,
 ) -> Result<()> {
     let naive = rig.reference("naive").await?;
-    let alone = rig.product("bench-batch-1", &[("ONCEBOX_BATCH_MAX", "1")]).await?;
+    let settings = [("ONCEBOX_BATCH_MAX", "1"), ("ONCEBOX_BATCH_CONNECTIONS", "16")];
+    let alone = rig.product("bench-batch-1", &settings).await?;
     let batched = rig.product("bench-batched", &[]).await?;
     let arms = [("naive", &naive), ("batch.max = 1", &alone), ("batched", &batched)];
     let outcomes = rounds("p1", &arms, 64, effort, report).await?;

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 /// What came back.
@@ -56,6 +57,46 @@ pub async fn charges(
     let start = Instant::now();
     let clients: Vec<_> =
         (0..connections).map(|_| tokio::spawn(client(to, start + duration, key.clone()))).collect();
+    gather(clients, start).await
+}
+
+/// Posts charges at a steady rate, whatever the answers do: each latency is counted from when the
+/// charge was due, so that a slow answer is not paid for by the charges behind it alone.
+pub async fn paced(to: SocketAddr, per_second: u32, duration: Duration) -> Result<Outcome> {
+    let start = Instant::now();
+    let pause = Duration::from_secs(u64::from(PACED_CONNECTIONS)) / per_second;
+    let clients: Vec<_> = (0..PACED_CONNECTIONS)
+        .map(|number| {
+            let first = start + pause * number / PACED_CONNECTIONS;
+            tokio::spawn(paced_client(to, first, pause, start + duration))
+        })
+        .collect();
+    gather(clients, start).await
+}
+
+/// Enough that one slow answer holds up few.
+const PACED_CONNECTIONS: u32 = 64;
+
+async fn paced_client(
+    to: SocketAddr,
+    first: Instant,
+    pause: Duration,
+    until: Instant,
+) -> Result<Client> {
+    let mut connection = Connection::open(to).await?;
+    let mut seen = Client { statuses: BTreeMap::new(), latency: histogram() };
+    let mut due = first;
+    while due < until {
+        tokio::time::sleep_until(due.into()).await;
+        let status = connection.charge(Uuid::new_v4()).await?;
+        seen.latency.record(u64::try_from(due.elapsed().as_micros())?.max(1))?;
+        *seen.statuses.entry(status).or_default() += 1;
+        due += pause;
+    }
+    Ok(seen)
+}
+
+async fn gather(clients: Vec<JoinHandle<Result<Client>>>, start: Instant) -> Result<Outcome> {
     let mut statuses = BTreeMap::new();
     let mut latency = histogram();
     for client in clients {

@@ -19,7 +19,7 @@ pub struct Usage {
 
 impl Usage {
     pub fn now() -> Result<Self> {
-        Ok(Self { busy: busy()?, ours: ours()?, at: Instant::now() })
+        Ok(Self { busy: busy()?, ours: used(std::process::id())?, at: Instant::now() })
     }
 
     /// The share of the machine that others have used since, from 0 to 1.
@@ -59,8 +59,8 @@ fn busy() -> Result<u64> {
     Ok(fields.iter().take(8).sum::<u64>() - idle)
 }
 
-/// Running processes of ours: this one and every descendant.
-fn ours() -> Result<u64> {
+/// The processor time that a process and every descendant have used, in ticks of 10 ms.
+pub fn used(root: u32) -> Result<u64> {
     let mut processes = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok())
@@ -74,7 +74,7 @@ fn ours() -> Result<u64> {
             processes.push((pid, parent, used));
         }
     }
-    let mut family = vec![std::process::id()];
+    let mut family = vec![root];
     let mut known = 0;
     while known < family.len() {
         let parent = family[known];

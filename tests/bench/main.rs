@@ -10,11 +10,17 @@
 )]
 
 mod arm;
+mod arrivals;
+mod backlog;
+mod claim;
 mod contention;
 mod create;
+mod drain;
 mod footprint;
+mod growth;
 mod load;
 mod machine;
+mod path;
 mod replay;
 mod report;
 mod rig;
@@ -31,8 +37,9 @@ use crate::rig::Rig;
 /// Measures Oncebox beside what it is compared with.
 #[derive(Parser)]
 struct Arguments {
-    /// Which: p1 (create), p1b (one connection), p2 (replay), p3 (contention), p10 (footprint); all
-    /// when none is named
+    /// Which: p1 (create), p1b (one connection), p2 (replay), p3 (contention), p4 (drain), p5 (commit
+    /// to consumer), p6 (published rows), p7 (a held snapshot), p10 (footprint), p12 (Kafka away);
+    /// all when none is named
     names: Vec<String>,
     /// Shorter and fewer rounds, for a first look
     #[arg(long)]
@@ -51,13 +58,41 @@ enum Command {
     Arm(arm::Arguments),
 }
 
-const BENCHES: [&str; 5] = ["p1", "p1b", "p2", "p3", "p10"];
+const BENCHES: [&str; 10] = ["p1", "p1b", "p2", "p3", "p4", "p5", "p6", "p7", "p10", "p12"];
+/// Those that need Kafka.
+const WITH_KAFKA: [&str; 5] = ["p4", "p5", "p6", "p7", "p12"];
 
 /// How often, and how long.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     pub rounds: usize,
     pub round: Duration,
+    /// Rows of a drain.
+    pub backlog: i64,
+    /// Published rows beside which a drain is measured.
+    pub published: [i64; 3],
+    /// A steady load, and the time that Kafka is away.
+    pub steady: Duration,
+    pub outage: Duration,
+}
+
+impl Effort {
+    const QUICK: Self = Self {
+        rounds: 3,
+        round: Duration::from_secs(3),
+        backlog: 200_000,
+        published: [0, 200_000, 1_000_000],
+        steady: Duration::from_secs(8),
+        outage: Duration::from_secs(10),
+    };
+    const FULL: Self = Self {
+        rounds: 5,
+        round: Duration::from_secs(10),
+        backlog: 1_000_000,
+        published: [0, 1_000_000, 10_000_000],
+        steady: Duration::from_secs(60),
+        outage: Duration::from_secs(60),
+    };
 }
 
 #[expect(clippy::print_stderr, reason = "a command line speaks to a person")]
@@ -92,13 +127,9 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     }
     let chosen =
         |name: &str| arguments.names.is_empty() || arguments.names.iter().any(|n| n == name);
-    let effort = if arguments.quick {
-        Effort { rounds: 3, round: Duration::from_secs(3) }
-    } else {
-        Effort { rounds: 5, round: Duration::from_secs(10) }
-    };
+    let effort = if arguments.quick { Effort::QUICK } else { Effort::FULL };
     let mut report = Report::new(arguments.json);
-    let mut rig = Rig::start(&report).await?;
+    let mut rig = Rig::start(&report, WITH_KAFKA.into_iter().any(chosen)).await?;
     if chosen("p1") {
         create::sixty_four_connections(&mut rig, effort, &mut report).await?;
     }
@@ -111,8 +142,23 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     if chosen("p3") {
         contention::run(&mut rig, effort, &mut report).await?;
     }
+    if chosen("p4") {
+        drain::run(&mut rig, effort, &mut report).await?;
+    }
+    if chosen("p5") {
+        path::latency(&mut rig, effort, &mut report).await?;
+    }
+    if chosen("p6") {
+        growth::published_rows(&mut rig, effort, &mut report).await?;
+    }
+    if chosen("p7") {
+        growth::held_snapshot(&mut rig, effort, &mut report).await?;
+    }
     if chosen("p10") {
         footprint::run(&mut rig, effort, &mut report).await?;
+    }
+    if chosen("p12") {
+        path::outage(&mut rig, effort, &mut report).await?;
     }
     rig.stop().await?;
     report.finish()

@@ -79,7 +79,7 @@ async fn pgbench(database_url: &str, effort: Effort) -> Result<f64> {
         "\\set n random(0, 999)\n\
          SELECT fingerprint, response_status, response_body FROM idempotency_keys \
          WHERE tenant_id = 'default' AND endpoint = 'POST /charges' \
-           AND key = ('00000000-0000-4000-8000-' || lpad(to_hex(:n), 12, '0'))::uuid;\n",
+           AND key = ('00000000-0000-4000-8000-' || lpad(to_hex(:n::int), 12, '0'))::uuid;\n",
     )?;
     let seconds = effort.round.as_secs().to_string();
     let pgbench = postgres::find_binaries()?.join("pgbench");

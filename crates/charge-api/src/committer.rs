@@ -1,10 +1,11 @@
 //! The committer: writes whatever charges are waiting in one statement.
 //!
-//! There is one a process, with a connection of its own. It never waits for more work: with one
+//! There is one a process, with connections of its own. It never waits for more work: with one
 //! client a batch is one charge, under load the commit of one batch is the time in which the next
 //! gathers. A batch that fails is settled one by one, beside the committer, so that a bad charge or
 //! a held key never fails or delays its neighbours. `batch.max = 1` is the same code.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
@@ -85,7 +86,7 @@ impl Committer {
         tasks: &TaskTracker,
     ) -> Result<Self, store::Error> {
         let own = DatabaseSettings {
-            pool_max: 1,
+            pool_max: settings.connections.into(),
             lock_timeout: database.lock_timeout.min(BATCH_LOCK_TIMEOUT),
             ..database.clone()
         };
@@ -93,8 +94,8 @@ impl Committer {
         let (queue, waiting) = mpsc::channel(settings.queue.try_into().unwrap_or(usize::MAX));
         let pool = Pool::new(database, "charge-api lane")?;
         let lane = Lane { pool, retention, metrics: metrics.clone() };
-        let batches = Batches { own, connection: None, lane, tasks: tasks.clone() };
-        tasks.spawn(batches.run(waiting, settings.max.into()));
+        let batches = Arc::new(Batches { own, lane, tasks: tasks.clone() });
+        tasks.spawn(batches.run(waiting, settings.connections.into(), settings.max.into()));
         Ok(Self { queue, deadline, metrics })
     }
 
@@ -122,35 +123,54 @@ impl Committer {
 
 /// The loop over batches.
 struct Batches {
-    /// A pool of one, so that reads and single charges never take the committer's connection.
+    /// Apart from the others, so that reads and single charges never take the committer's connections.
     own: Pool,
-    connection: Option<Connection>,
     lane: Lane,
     tasks: TaskTracker,
 }
 
 impl Batches {
-    async fn run(mut self, mut waiting: mpsc::Receiver<Job>, max: usize) {
-        let mut batch = Vec::with_capacity(max);
-        while waiting.recv_many(&mut batch, max).await > 0 {
-            let size = batch.len();
-            let metrics = &self.lane.metrics;
+    /// A batch is taken when there is a connection for it, and not before: what comes meanwhile joins
+    /// it.
+    async fn run(
+        self: Arc<Self>,
+        mut waiting: mpsc::Receiver<Job>,
+        connections: usize,
+        max: usize,
+    ) {
+        let (give_back, mut idle) = mpsc::channel::<Option<Connection>>(connections);
+        for _ in 0..connections {
+            give_back.try_send(None).expect("invariant: there is room for each connection");
+        }
+        while let Some(connection) = idle.recv().await {
+            let mut batch = Vec::with_capacity(max);
+            if waiting.recv_many(&mut batch, max).await == 0 {
+                return;
+            }
+            let (size, metrics) = (batch.len(), &self.lane.metrics);
             metrics.committer_queue_length.sub(i64::try_from(size).unwrap_or(i64::MAX));
             #[expect(clippy::cast_precision_loss, reason = "a batch has at most 1000 charges")]
             metrics.committer_batch_size.observe(size as f64);
-            self.settle(&mut batch).await;
+            let (batches, give_back) = (Arc::clone(&self), give_back.clone());
+            self.tasks.spawn(async move {
+                let connection = batches.settle(connection, batch).await;
+                // The loop ends before its last batches do.
+                let _ = give_back.send(connection).await;
+            });
         }
     }
 
-    async fn settle(&mut self, batch: &mut Vec<Job>) {
-        match self.record(batch).await {
-            Ok(recorded) => {
-                for (job, recorded) in batch.drain(..).zip(recorded) {
+    /// Settles the batch on this connection, or on a new one; the connection, if it is still good.
+    async fn settle(&self, connection: Option<Connection>, batch: Vec<Job>) -> Option<Connection> {
+        match self.record(connection, &batch).await {
+            Ok((connection, recorded)) => {
+                for (job, recorded) in batch.into_iter().zip(recorded) {
                     match outcome_of(&job.record, &recorded) {
                         Some(outcome) => job.end(Ok(outcome)),
                         None => self.settle_alone(job),
                     }
                 }
+                return Some(connection);
             }
             Err(store::Error::NoConnection { operation, source }) => {
                 // Nothing was sent, so nothing is unknown: say so at once.
@@ -159,7 +179,7 @@ impl Batches {
                     operation,
                     "no connection"
                 );
-                for job in batch.drain(..) {
+                for job in batch {
                     job.end(Err(Failure::Unavailable("the database is unavailable")));
                 }
             }
@@ -169,24 +189,26 @@ impl Batches {
                     charges = batch.len(),
                     "batch failed; settling its charges one by one"
                 );
-                for job in batch.drain(..) {
+                for job in batch {
                     self.settle_alone(job);
                 }
             }
         }
+        None
     }
 
-    async fn record(&mut self, batch: &[Job]) -> Result<Vec<Recorded>, store::Error> {
-        let connection = match self.connection.take() {
+    async fn record(
+        &self,
+        connection: Option<Connection>,
+        batch: &[Job],
+    ) -> Result<(Connection, Vec<Recorded>), store::Error> {
+        let connection = match connection {
             Some(connection) => connection,
             None => self.own.get().await?,
         };
         let records: Vec<&ChargeRecord> = batch.iter().map(|job| &job.record).collect();
         match record_charges(&connection, ENDPOINT, self.lane.retention.0, &records).await {
-            Ok(recorded) => {
-                self.connection = Some(connection);
-                Ok(recorded)
-            }
+            Ok(recorded) => Ok((connection, recorded)),
             Err(error) => {
                 connection.discard();
                 Err(error)

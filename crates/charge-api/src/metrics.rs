@@ -2,7 +2,7 @@
 
 use domain::{Endpoint, Outcome};
 
-/// 1 ms to 10 s; a charge usually takes a few milliseconds, most of it a commit.
+/// In charges; `batch.max` is 128 unless it is set.
 const BATCH_SIZES: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
 telemetry::metrics! {

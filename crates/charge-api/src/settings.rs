@@ -133,6 +133,9 @@ settings::group! {
     pub struct BatchSettings {
         /// Most charges in one statement.
         max: u16 = "batch.max", default "128", "an integer from 1 to 1000", range 1..=1000;
+        /// Statements at a time. With one the batches are largest and the commits fewest, which is
+        /// the fastest; with `batch.max = 1` as many as the database has cores times eight.
+        connections: u16 = "batch.connections", default "1", "an integer from 1 to 64", range 1..=64;
         /// Most charges that wait; further ones are answered 503.
         queue: u32 = "batch.queue", default "4096", "an integer from 1 to 1000000", range 1..=1_000_000;
     }

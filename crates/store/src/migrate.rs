@@ -38,6 +38,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     "0008_roles.sql",
     "0009_idempotency_keys_expiry.sql",
     "0010_operator_actions.sql",
+    "0011_charge_record.sql",
 ];
 
 /// Runs a file's statements one by one outside a transaction, for what PostgreSQL refuses inside

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use domain::{ChargeId, Endpoint, Fingerprint, IdempotencyKey, NewCharge, OutboxId, TenantId};
 use jiff::Timestamp;
-use tokio_postgres::Row;
+use postgres_types::ToSql;
 use uuid::Uuid;
 
 use crate::idempotency_keys::StoredKey;
@@ -53,56 +53,45 @@ pub enum Recorded {
 
 // The parts of the statement see one snapshot and none of each other's rows, so each part hands its
 // rows on by RETURNING or by name:
-// 1. `stored`: keys in use, read without a lock. OFFSET 0 makes each a probe of the primary key:
-//    as a join it could be planned as one scan of all keys while the table is empty.
-// 2. `claimed`: for the rest, the two locks of `key_lock`. CASE keeps their order.
-// 3. `key_row`: the unique constraint is the judge. An expired key is taken over; one that somebody
+// 1. `request`: each key is looked up without a lock. OFFSET 0 makes that a probe of the primary key:
+//    as a join it could be planned as one scan of all keys while the table is empty. A key that is
+//    not in use is claimed by the two locks of `key_lock`; CASE keeps their order.
+// 2. `key_row`: the unique constraint is the judge. An expired key is taken over; one that somebody
 //    else has just committed is left alone, and its record is `Unseen`.
-// 4. charge and event for the keys that were written, and only for those.
+// 3. charge and event for the keys that were written, and only for those.
+// What a single charge costs is mostly the start of the executor, so each part counts.
 const RECORD_CHARGES: Statement = Statement::new(
     "record charges",
     "WITH request AS MATERIALIZED (
-         SELECT *
-         FROM unnest(
-             $3::text[], $4::uuid[], $5::bytea[], $6::bigint[], $7::bigint[], $8::uuid[],
-             $9::bigint[], $10::text[], $11::text[], $12::timestamptz[], $13::text[], $14::bytea[],
-             $15::uuid[], $16::bytea[], $17::jsonb[]
-         ) WITH ORDINALITY AS r (
-             tenant_id, key, fingerprint, fingerprint_lock, key_lock, charge_id,
+         SELECT r.*, stored.*,
+                CASE WHEN stored.charge_id IS NOT NULL THEN 'stored'
+                     WHEN NOT pg_try_advisory_xact_lock(r.fingerprint_lock) THEN 'same'
+                     WHEN NOT pg_try_advisory_xact_lock(r.key_lock) THEN 'other'
+                     ELSE 'mine'
+                END AS claim
+         FROM unnest($3::charge_record[]) WITH ORDINALITY AS r (
+             tenant_id, key, fingerprint, fingerprint_lock, key_lock, new_charge_id,
              amount_cents, currency, description, created_at, location, body,
              outbox_id, payload, headers, position
          )
-     ),
-     stored AS MATERIALIZED (
-         SELECT r.position, k.fingerprint_version, k.fingerprint, k.charge_id,
-                k.response_status, k.response_content_type, k.response_location, k.response_body
-         FROM request r
-         CROSS JOIN LATERAL (
-             SELECT *
+         LEFT JOIN LATERAL (
+             SELECT k.fingerprint_version, k.fingerprint AS stored_fingerprint, k.charge_id,
+                    k.response_status, k.response_content_type, k.response_location, k.response_body
              FROM idempotency_keys k
              WHERE k.tenant_id = r.tenant_id AND k.endpoint = $1 AND k.key = r.key
                AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
              OFFSET 0
-         ) AS k
-     ),
-     claimed AS MATERIALIZED (
-         SELECT r.*,
-                CASE WHEN NOT pg_try_advisory_xact_lock(r.fingerprint_lock) THEN 'same'
-                     WHEN NOT pg_try_advisory_xact_lock(r.key_lock) THEN 'other'
-                     ELSE 'mine'
-                END AS claim
-         FROM request r
-         WHERE NOT EXISTS (SELECT FROM stored s WHERE s.position = r.position)
+         ) AS stored ON true
      ),
      key_row AS (
          INSERT INTO idempotency_keys AS k (
              tenant_id, endpoint, key, fingerprint, fingerprint_version, state, charge_id,
              response_status, response_content_type, response_location, response_body, expires_at
          )
-         SELECT tenant_id, $1, key, fingerprint, $18, 'completed', charge_id,
+         SELECT tenant_id, $1, key, fingerprint, $4, 'completed', new_charge_id,
                 201, 'application/json', location, body,
                 clock_timestamp() + make_interval(secs => $2)
-         FROM claimed
+         FROM request
          WHERE claim = 'mine'
          ON CONFLICT (tenant_id, endpoint, key) DO UPDATE
             SET fingerprint = excluded.fingerprint,
@@ -116,33 +105,28 @@ const RECORD_CHARGES: Statement = Statement::new(
                 created_at = excluded.created_at,
                 expires_at = excluded.expires_at
           WHERE k.expires_at <= clock_timestamp() AND k.state = 'completed'
-         RETURNING k.charge_id
-     ),
-     written AS MATERIALIZED (
-         SELECT claimed.* FROM claimed JOIN key_row USING (charge_id)
+         RETURNING k.charge_id AS new_charge_id
      ),
      charge_row AS (
          INSERT INTO charges (
              tenant_id, id, idempotency_key, amount_cents, currency, description, status, created_at
          )
-         SELECT tenant_id, charge_id, key, amount_cents, currency, description, 'succeeded', created_at
-         FROM written
+         SELECT tenant_id, new_charge_id, key, amount_cents, currency, description, 'succeeded',
+                created_at
+         FROM request JOIN key_row USING (new_charge_id)
      ),
      outbox_row AS (
          INSERT INTO outbox (
              tenant_id, id, aggregate_id, aggregate_version, event_type, payload, headers
          )
-         SELECT tenant_id, outbox_id, charge_id::text, 1, $19, payload, headers
-         FROM written
-         ORDER BY position
+         SELECT tenant_id, outbox_id, new_charge_id::text, 1, $5, payload, headers
+         FROM request JOIN key_row USING (new_charge_id)
      )
-     SELECT s.fingerprint_version, s.fingerprint, s.charge_id,
-            s.response_status, s.response_content_type, s.response_location, s.response_body,
-            c.claim, w.position IS NOT NULL
+     SELECT r.fingerprint_version, r.stored_fingerprint, r.charge_id,
+            r.response_status, r.response_content_type, r.response_location, r.response_body,
+            r.claim, w.new_charge_id IS NOT NULL
      FROM request r
-     LEFT JOIN stored s ON s.position = r.position
-     LEFT JOIN claimed c ON c.position = r.position
-     LEFT JOIN written w ON w.position = r.position
+     LEFT JOIN key_row w USING (new_charge_id)
      ORDER BY r.position",
 );
 
@@ -161,37 +145,24 @@ pub async fn record_charges(
     retention: Option<Duration>,
     records: &[&ChargeRecord],
 ) -> Result<Vec<Recorded>, Error> {
-    let column = Columns::of(endpoint, records);
-    let rows = connection
+    let rows: Vec<Row<'_>> = records.iter().map(|record| Row::of(endpoint, record)).collect();
+    let retention = retention.map(|duration| duration.as_secs_f64());
+    let answers = connection
         .query(
             &RECORD_CHARGES,
             &[
                 &endpoint.as_str(),
-                &retention.map(|duration| duration.as_secs_f64()),
-                &column.tenants,
-                &column.keys,
-                &column.fingerprints,
-                &column.fingerprint_locks,
-                &column.key_locks,
-                &column.charge_ids,
-                &column.amounts,
-                &column.currencies,
-                &column.descriptions,
-                &column.created_ats,
-                &column.locations,
-                &column.bodies,
-                &column.outbox_ids,
-                &column.payloads,
-                &column.headers,
+                &retention,
+                &rows,
                 &Fingerprint::VERSION,
                 &domain::ChargeEvent::CREATED,
             ],
         )
         .await?;
-    rows.iter().map(read).collect()
+    answers.iter().map(read).collect()
 }
 
-fn read(row: &Row) -> Result<Recorded, Error> {
+fn read(row: &tokio_postgres::Row) -> Result<Recorded, Error> {
     if let Some(stored) = StoredKey::read(row, 0)? {
         return Ok(Recorded::Stored(stored));
     }
@@ -203,47 +174,46 @@ fn read(row: &Row) -> Result<Recorded, Error> {
     })
 }
 
-/// The records turned into the arrays that the statement takes.
-#[derive(Default)]
-struct Columns<'a> {
-    tenants: Vec<&'a str>,
-    keys: Vec<Uuid>,
-    fingerprints: Vec<&'a [u8]>,
-    fingerprint_locks: Vec<i64>,
-    key_locks: Vec<i64>,
-    charge_ids: Vec<Uuid>,
-    amounts: Vec<i64>,
-    currencies: Vec<&'a str>,
-    descriptions: Vec<Option<&'a str>>,
-    created_ats: Vec<Timestamp>,
-    locations: Vec<&'a str>,
-    bodies: Vec<&'a [u8]>,
-    outbox_ids: Vec<Uuid>,
-    payloads: Vec<&'a [u8]>,
-    headers: Vec<&'a serde_json::Value>,
+/// A record as the statement takes it: the type of the schema, member by member.
+#[derive(Debug, ToSql)]
+#[postgres(name = "charge_record")]
+struct Row<'a> {
+    tenant_id: &'a str,
+    key: Uuid,
+    fingerprint: &'a [u8],
+    fingerprint_lock: i64,
+    key_lock: i64,
+    charge_id: Uuid,
+    amount_cents: i64,
+    currency: &'a str,
+    description: Option<&'a str>,
+    created_at: Timestamp,
+    location: &'a str,
+    body: &'a [u8],
+    outbox_id: Uuid,
+    payload: &'a [u8],
+    headers: &'a serde_json::Value,
 }
 
-impl<'a> Columns<'a> {
-    fn of(endpoint: Endpoint, records: &[&'a ChargeRecord]) -> Self {
-        let mut columns = Self::default();
-        for record in records {
-            let lock = KeyLock::of(&record.tenant, endpoint, record.key, &record.fingerprint);
-            columns.tenants.push(record.tenant.as_str());
-            columns.keys.push(record.key.uuid());
-            columns.fingerprints.push(record.fingerprint.digest());
-            columns.fingerprint_locks.push(lock.fingerprint);
-            columns.key_locks.push(lock.key);
-            columns.charge_ids.push(record.charge_id.0);
-            columns.amounts.push(record.charge.amount.get());
-            columns.currencies.push(record.charge.currency.as_str());
-            columns.descriptions.push(record.charge.description.as_ref().map(|text| text.as_str()));
-            columns.created_ats.push(record.created_at);
-            columns.locations.push(&record.location);
-            columns.bodies.push(&record.body);
-            columns.outbox_ids.push(record.outbox_id.0);
-            columns.payloads.push(&record.payload);
-            columns.headers.push(&record.headers);
+impl<'a> Row<'a> {
+    fn of(endpoint: Endpoint, record: &'a ChargeRecord) -> Self {
+        let lock = KeyLock::of(&record.tenant, endpoint, record.key, &record.fingerprint);
+        Self {
+            tenant_id: record.tenant.as_str(),
+            key: record.key.uuid(),
+            fingerprint: record.fingerprint.digest(),
+            fingerprint_lock: lock.fingerprint,
+            key_lock: lock.key,
+            charge_id: record.charge_id.0,
+            amount_cents: record.charge.amount.get(),
+            currency: record.charge.currency.as_str(),
+            description: record.charge.description.as_ref().map(|text| text.as_str()),
+            created_at: record.created_at,
+            location: &record.location,
+            body: &record.body,
+            outbox_id: record.outbox_id.0,
+            payload: &record.payload,
+            headers: &record.headers,
         }
-        columns
     }
 }

@@ -1,0 +1,104 @@
+//! What a consumer on this machine sees of a topic, and when.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use harness::postgres::connect;
+use harness::topic::Topic;
+use hdrhistogram::Histogram;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::message::{Headers as _, Message as _};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use uuid::Uuid;
+
+/// A consumer that notes each event's arrival, on a thread of its own.
+pub struct Arrivals {
+    over: Arc<AtomicBool>,
+    seen: tokio::task::JoinHandle<Result<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    /// In seconds since 1970, by outbox id; the first copy counts.
+    arrived: HashMap<Uuid, f64>,
+    copies: u64,
+}
+
+/// From the commit of a charge to the consumer.
+pub struct Latency {
+    micros: Histogram<u64>,
+    /// Copies of events that had arrived before.
+    pub duplicates: u64,
+    pub lost: u64,
+}
+
+impl Arrivals {
+    /// Watches from the end of the topic on.
+    pub fn watch(topic: &Topic) -> Result<Self> {
+        let consumer: BaseConsumer = ClientConfig::new()
+            .set("bootstrap.servers", &topic.brokers)
+            .set("group.id", "bench")
+            .set("enable.auto.commit", "false")
+            .set("fetch.wait.max.ms", "100")
+            .set("reconnect.backoff.max.ms", "1000")
+            .create()?;
+        let mut all = TopicPartitionList::new();
+        for partition in 0..topic.partitions {
+            all.add_partition_offset(&topic.name, partition, Offset::Beginning)?;
+        }
+        consumer.assign(&all)?;
+        let over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&over);
+        let seen = tokio::task::spawn_blocking(move || note(&consumer, &stop));
+        Ok(Self { over, seen })
+    }
+
+    /// Ends, and holds what arrived against what the outbox says of it.
+    pub async fn latency(self, database_url: &str) -> Result<Latency> {
+        self.over.store(true, Ordering::Relaxed);
+        let seen = self.seen.await??;
+        let client = connect(&database_url.parse()?).await?;
+        let sql = "SELECT id, extract(epoch FROM created_at)::float8 FROM outbox";
+        let mut latency = Latency { micros: Histogram::new(3)?, duplicates: seen.copies, lost: 0 };
+        for row in client.query(sql, &[]).await? {
+            match seen.arrived.get(&row.get(0)) {
+                Some(arrived) => {
+                    let took = Duration::try_from_secs_f64(arrived - row.get::<_, f64>(1));
+                    let micros = u64::try_from(took.unwrap_or_default().as_micros())?;
+                    latency.micros.record(micros.max(1))?;
+                }
+                None => latency.lost += 1,
+            }
+        }
+        Ok(latency)
+    }
+}
+
+impl Latency {
+    #[expect(clippy::cast_precision_loss, reason = "latencies are far below 2^52 µs")]
+    pub fn quantile_ms(&self, quantile: f64) -> f64 {
+        self.micros.value_at_quantile(quantile) as f64 / 1000.0
+    }
+}
+
+fn note(consumer: &BaseConsumer, over: &AtomicBool) -> Result<Seen> {
+    let mut seen = Seen::default();
+    while !over.load(Ordering::Relaxed) {
+        // An error is a broker that is away: the client comes back by itself.
+        let Some(Ok(message)) = consumer.poll(Duration::from_millis(50)) else { continue };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+        let headers = message.headers().context("an event without headers")?;
+        let id =
+            headers.iter().find(|header| header.key == "ce_id").and_then(|header| header.value);
+        let id = Uuid::try_parse_ascii(id.context("an event without ce_id")?)?;
+        if seen.arrived.contains_key(&id) {
+            seen.copies += 1;
+        } else {
+            seen.arrived.insert(id, now);
+        }
+    }
+    Ok(seen)
+}
