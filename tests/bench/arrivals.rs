@@ -56,8 +56,9 @@ impl Arrivals {
         Ok(Self { over, seen })
     }
 
-    /// Ends, and holds what arrived against what the outbox says of it.
-    pub async fn latency(self, database_url: &str) -> Result<Latency> {
+    /// Ends, and holds what arrived against what the outbox says of it. Latencies are those of events
+    /// from `after` on, in seconds since 1970: what was before has warmed everything up.
+    pub async fn latency(self, database_url: &str, after: f64) -> Result<Latency> {
         self.over.store(true, Ordering::Relaxed);
         let seen = self.seen.await??;
         let client = connect(&database_url.parse()?).await?;
@@ -65,6 +66,7 @@ impl Arrivals {
         let mut latency = Latency { micros: Histogram::new(3)?, duplicates: seen.copies, lost: 0 };
         for row in client.query(sql, &[]).await? {
             match seen.arrived.get(&row.get(0)) {
+                Some(_) if row.get::<_, f64>(1) < after => {}
                 Some(arrived) => {
                     let took = Duration::try_from_secs_f64(arrived - row.get::<_, f64>(1));
                     let micros = u64::try_from(took.unwrap_or_default().as_micros())?;
@@ -84,12 +86,16 @@ impl Latency {
     }
 }
 
+pub fn now() -> Result<f64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
+}
+
 fn note(consumer: &BaseConsumer, over: &AtomicBool) -> Result<Seen> {
     let mut seen = Seen::default();
     while !over.load(Ordering::Relaxed) {
         // An error is a broker that is away: the client comes back by itself.
         let Some(Ok(message)) = consumer.poll(Duration::from_millis(50)) else { continue };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+        let now = now()?;
         let headers = message.headers().context("an event without headers")?;
         let id =
             headers.iter().find(|header| header.key == "ce_id").and_then(|header| header.value);

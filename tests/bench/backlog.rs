@@ -74,10 +74,10 @@ impl Backlog {
     /// Rows a second over the first and over the last `rows` rows of a drain.
     pub async fn first_and_last_rate(&self, rows: i64) -> Result<(f64, f64)> {
         let sql = "SELECT ($1 / extract(epoch FROM max(published_at) - min(published_at)))::float8
-             FROM (SELECT published_at FROM outbox ORDER BY published_at LIMIT $1::bigint) AS some
+             FROM (SELECT published_at FROM outbox ORDER BY published_at LIMIT $1::bigint) AS part
              UNION ALL
              SELECT ($1 / extract(epoch FROM max(published_at) - min(published_at)))::float8
-             FROM (SELECT published_at FROM outbox ORDER BY published_at DESC LIMIT $1::bigint) AS some";
+             FROM (SELECT published_at FROM outbox ORDER BY published_at DESC LIMIT $1::bigint) AS part";
         let rates = self.client.query(sql, &[&rows]).await?;
         let [first, last] = &rates[..] else { unreachable!("invariant: two selects, two rows") };
         Ok((first.get(0), last.get(0)))

@@ -9,7 +9,7 @@ use harness::service::Service;
 use harness::topic::Topic;
 
 use crate::Effort;
-use crate::arrivals::{Arrivals, Latency};
+use crate::arrivals::{Arrivals, Latency, now};
 use crate::load::{self, Outcome};
 use crate::machine::{Usage, peak_memory};
 use crate::report::{Bar, Report, Series};
@@ -17,6 +17,8 @@ use crate::rig::{Arm, Rig};
 
 /// Charges a second of the bars.
 const STEADY: u32 = 1000;
+/// Connections are made and code is compiled, in Kafka above all, before anything is measured.
+const WARM_UP: Duration = Duration::from_secs(3);
 /// How long a new pair of relays takes to share the buckets.
 const SETTLED: Duration = Duration::from_secs(3);
 const PARITY_WITHIN: Duration = Duration::from_secs(120);
@@ -140,6 +142,7 @@ pub async fn outage(rig: &mut Rig, effort: Effort, report: &mut Report) -> Resul
 
 /// An API, relays, and a consumer that watches.
 struct Path {
+    warm: f64,
     api: Arm,
     relays: Vec<Service>,
     arrivals: Arrivals,
@@ -158,7 +161,8 @@ impl Path {
             relay.ready().await?;
             started.push(relay);
         }
-        Ok(Self { api, relays: started, arrivals, topic })
+        load::paced(api.addr, STEADY, WARM_UP).await?.only(&[201])?;
+        Ok(Self { warm: now()?, api, relays: started, arrivals, topic })
     }
 
     fn used(&self) -> Result<u64> {
@@ -183,7 +187,7 @@ impl Path {
         self.parity().await?;
         // What was published last is still on its way to the consumer.
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let latency = self.arrivals.latency(&self.api.database_url).await?;
+        let latency = self.arrivals.latency(&self.api.database_url, self.warm).await?;
         self.topic.delete().await?;
         Ok(latency)
     }
