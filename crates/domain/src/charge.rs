@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::card_number;
 use crate::money::{AmountCents, Currency};
 
 /// A UUIDv7: new rows land side by side in the index.
@@ -108,7 +109,7 @@ impl Description {
         if text.contains('\0') {
             return Err(InvalidDescription::Nul);
         }
-        if contains_card_number(text) {
+        if card_number::is_in(text) {
             return Err(InvalidDescription::CardNumber);
         }
         Ok(Self(text.to_owned()))
@@ -117,65 +118,6 @@ impl Description {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
-
-/// Is there a run of digits, single blanks or hyphens allowed between them, that is a card number?
-fn contains_card_number(text: &str) -> bool {
-    let mut run: Vec<u8> = Vec::new();
-    let mut separated = false;
-    for character in text.chars().chain(['\0']) {
-        match character.to_digit(10) {
-            Some(digit) => {
-                run.push(u8::try_from(digit).expect("invariant: a decimal digit"));
-                separated = false;
-            }
-            None if matches!(character, ' ' | '-') && !run.is_empty() && !separated => {
-                separated = true;
-            }
-            None => {
-                if is_card_number(&run) {
-                    return true;
-                }
-                run.clear();
-                separated = false;
-            }
-        }
-    }
-    false
-}
-
-/// Luhn-valid (ISO/IEC 7812-1), with a length that the network of its prefix issues. Order ids are
-/// long numbers too: one in ten passes Luhn, so the prefix decides.
-fn is_card_number(digits: &[u8]) -> bool {
-    let prefix = |length: usize| -> u32 {
-        digits.iter().take(length).fold(0, |number, digit| number * 10 + u32::from(*digit))
-    };
-    let network = match digits.len() {
-        13 | 19 => prefix(1) == 4,
-        14 => matches!(prefix(2), 36 | 38 | 39) || matches!(prefix(3), 300..=305),
-        15 => matches!(prefix(2), 34 | 37),
-        16 => {
-            prefix(1) == 4
-                || matches!(prefix(2), 51..=55 | 65)
-                || matches!(prefix(3), 644..=649)
-                || matches!(prefix(4), 2221..=2720 | 3528..=3589 | 6011)
-        }
-        _ => false,
-    };
-    network && luhn(digits)
-}
-
-fn luhn(digits: &[u8]) -> bool {
-    let sum: u32 = digits
-        .iter()
-        .rev()
-        .zip([1, 2].into_iter().cycle())
-        .map(|(digit, weight)| {
-            let product = u32::from(*digit) * weight;
-            product / 10 + product % 10
-        })
-        .sum();
-    sum.is_multiple_of(10)
 }
 
 #[cfg(test)]
@@ -192,39 +134,10 @@ mod tests {
         );
     }
 
-    // The numbers are the networks' published test numbers.
     #[test]
-    fn a_card_number_is_refused_wherever_it_stands() {
-        let cards = [
-            "4111111111111111",
-            "paid with 4111 1111 1111 1111 today",
-            "5555-5555-5555-4444",
-            "378282246310005",
-            "6011111111111117",
-            "3530111333300000",
-            "30569309025904",
-            "2223003122003222",
-            "4222222222222",
-        ];
-        for text in cards {
-            assert_eq!(Description::parse(text), Err(InvalidDescription::CardNumber), "{text}");
-        }
-    }
-
-    #[test]
-    fn other_long_numbers_are_accepted() {
-        let numbers = [
-            "4111111111111112",
-            "order 1234567890123452",
-            "9999999999999995",
-            "0000000000000000",
-            "41111111111111111111111",
-            "4111  1111  1111  1111",
-            "+55 11 91234-5678",
-        ];
-        for text in numbers {
-            assert!(Description::parse(text).is_ok(), "{text}");
-        }
+    fn a_card_number_is_refused() {
+        let paid = Description::parse("paid with 4111 1111 1111 1111 today");
+        assert_eq!(paid, Err(InvalidDescription::CardNumber));
     }
 
     #[test]

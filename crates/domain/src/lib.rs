@@ -4,6 +4,7 @@
 //! carries the request.
 
 pub mod api_key;
+mod card_number;
 pub mod charge;
 pub mod event;
 pub mod fingerprint;
