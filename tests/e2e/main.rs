@@ -8,8 +8,10 @@
     reason = "the bans are for services; these are clients that make up keys"
 )]
 
+mod attack;
 mod consumer;
 mod context;
+mod faults;
 mod idempotency;
 mod outbox;
 mod processes;
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
         consumer::trials(&shared),
         servers::trials(&shared),
         processes::trials(&shared),
+        attack::trials(&shared),
+        faults::trials(&shared),
     ];
     let trials = trials.into_iter().flatten().collect();
     let conclusion = libtest_mimic::run(&arguments, trials);

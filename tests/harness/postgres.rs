@@ -126,6 +126,19 @@ impl Postgres {
         process.kill().map(|_| ())
     }
 
+    /// SIGSTOP to the postmaster: those that are connected go on, and nobody new gets a word.
+    pub fn pause(&mut self) -> Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    pub fn resume(&mut self) -> Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&mut self, signal: Signal) -> Result<()> {
+        self.process.as_mut().context("PostgreSQL is not running")?.signal(signal)
+    }
+
     async fn connect(&self, database: &str) -> Result<Client> {
         let mut config: Config = self.url().parse()?;
         config.dbname(database).connect_timeout(Duration::from_secs(2));

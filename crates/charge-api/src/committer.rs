@@ -5,14 +5,16 @@
 //! gathers. A batch that fails is settled one by one, beside the committer, so that a bad charge or
 //! a held key never fails or delays its neighbours. `batch.max = 1` is the same code.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
 use domain::{Endpoint, Outcome, StoredResponse};
+use futures_util::FutureExt as _;
 use store::outbox::{ChargeRecord, Recorded, record_charges};
 use store::{Connection, DatabaseSettings, Pool};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -43,6 +45,8 @@ pub enum Failure {
     /// A fault of ours.
     Bug(store::Error),
 }
+
+const TOO_MANY: Failure = Failure::Unavailable("too many charges are waiting");
 
 impl From<store::Error> for Failure {
     fn from(error: store::Error) -> Self {
@@ -91,9 +95,11 @@ impl Committer {
             ..database.clone()
         };
         let own = Pool::new(&own, "charge-api committer")?;
-        let (queue, waiting) = mpsc::channel(settings.queue.try_into().unwrap_or(usize::MAX));
+        let queue_max = settings.queue.try_into().unwrap_or(Semaphore::MAX_PERMITS);
+        let (queue, waiting) = mpsc::channel(queue_max);
         let pool = Pool::new(database, "charge-api lane")?;
-        let lane = Lane { pool, retention, metrics: metrics.clone() };
+        let room = Arc::new(Semaphore::new(queue_max));
+        let lane = Lane { pool, room, retention, metrics: metrics.clone() };
         let batches = Arc::new(Batches { own, lane, tasks: tasks.clone() });
         tasks.spawn(batches.run(waiting, settings.connections.into(), settings.max.into()));
         Ok(Self { queue, deadline, metrics })
@@ -111,7 +117,7 @@ impl Committer {
         self.metrics.committer_queue_length.inc();
         self.queue.try_send(Job { record, first, reply, deadline }).map_err(|_full| {
             self.metrics.committer_queue_length.dec();
-            Failure::Unavailable("too many charges are waiting")
+            TOO_MANY
         })?;
         match tokio::time::timeout_at(deadline, answer).await {
             Ok(Ok(result)) => result,
@@ -153,7 +159,9 @@ impl Batches {
             metrics.committer_batch_size.observe(size as f64);
             let (batches, give_back) = (Arc::clone(&self), give_back.clone());
             self.tasks.spawn(async move {
-                let connection = batches.settle(connection, batch).await;
+                // A panic costs its own batch: nobody would ever get the connection's place again.
+                let settled = AssertUnwindSafe(batches.settle(connection, batch)).catch_unwind();
+                let connection = settled.await.unwrap_or_default();
                 // The loop ends before its last batches do.
                 let _ = give_back.send(connection).await;
             });
@@ -216,9 +224,16 @@ impl Batches {
         }
     }
 
+    /// When the database fails batch after batch, the charges would gather here without end.
     fn settle_alone(&self, job: Job) {
         let lane = self.lane.clone();
-        self.tasks.spawn(async move { lane.settle(job).await });
+        match Arc::clone(&lane.room).try_acquire_owned() {
+            Ok(place) => drop(self.tasks.spawn(async move {
+                lane.settle(job).await;
+                drop(place);
+            })),
+            Err(_full) => job.end(Err(TOO_MANY)),
+        }
     }
 }
 
@@ -227,6 +242,8 @@ impl Batches {
 #[derive(Clone)]
 struct Lane {
     pool: Pool,
+    /// For as many charges as may wait in the queue.
+    room: Arc<Semaphore>,
     retention: Retention,
     metrics: Metrics,
 }

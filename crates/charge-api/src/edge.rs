@@ -18,6 +18,7 @@ mod stream;
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{AppConfig, Response, ServiceRequest, ServiceResponse};
 use actix_web::http::ConnectionType;
 use actix_web::middleware::Next;
+use futures_util::FutureExt as _;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
@@ -102,7 +104,7 @@ where
 }
 
 /// Answers a refused request, and tells the stream when a request is answered. The outermost
-/// middleware but for the one that measures.
+/// middleware but for the one that measures. A handler that panics is answered too.
 pub async fn guard<B: MessageBody>(
     request: ServiceRequest,
     next: Next<B>,
@@ -113,11 +115,16 @@ pub async fn guard<B: MessageBody>(
     let last = request.head().connection_type() == ConnectionType::Close;
     let mut response = match connection.take_refusal() {
         Some(refusal) => request.error_response(ApiError::from(refusal)).map_into_right_body(),
-        None => match next.call(request).await {
-            Ok(response) => response.map_into_left_body(),
-            Err(error) => {
+        None => match AssertUnwindSafe(next.call(request)).catch_unwind().await {
+            Ok(Ok(response)) => response.map_into_left_body(),
+            Ok(Err(error)) => {
                 connection.answered(true);
                 return Err(error);
+            }
+            // The hook has logged it. What the handler held is dropped: a transaction rolls back.
+            Err(_panic) => {
+                connection.answered(true);
+                return Err(ApiError::Internal.into());
             }
         },
     };
@@ -133,3 +140,6 @@ pub async fn guard<B: MessageBody>(
     connection.answered(closes);
     Ok(response)
 }
+
+#[cfg(test)]
+mod tests;

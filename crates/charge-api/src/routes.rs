@@ -51,13 +51,15 @@ pub async fn measure(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let start = Instant::now();
     let api = request.app_data::<web::Data<Api>>().cloned();
-    let response = next.call(request).await?;
+    let result = next.call(request).await;
+    let (pattern, status) = match &result {
+        Ok(response) => (response.request().match_pattern(), response.status()),
+        Err(error) => (None, error.as_response_error().status_code()),
+    };
     if let Some(api) = api {
-        let pattern = response.request().match_pattern();
         let route = pattern.as_deref().unwrap_or("unmatched");
-        let duration =
-            api.metrics.request_duration.with_label_values(&[route, response.status().as_str()]);
+        let duration = api.metrics.request_duration.with_label_values(&[route, status.as_str()]);
         duration.observe(start.elapsed().as_secs_f64());
     }
-    Ok(response)
+    result
 }

@@ -136,7 +136,8 @@ settings::group! {
         /// Statements at a time. With one the batches are largest and the commits fewest, which is
         /// the fastest; with `batch.max = 1` as many as the database has cores times eight.
         connections: u16 = "batch.connections", default "1", "an integer from 1 to 64", range 1..=64;
-        /// Most charges that wait; further ones are answered 503.
+        /// Most charges that wait for their batch, and most that are written by themselves after
+        /// their batch has failed; further ones are answered 503.
         queue: u32 = "batch.queue", default "4096", "an integer from 1 to 1000000", range 1..=1_000_000;
     }
 }

@@ -82,10 +82,10 @@ impl Error {
 pub(crate) fn is_unavailable(error: &tokio_postgres::Error) -> bool {
     error.code().is_none_or(|state| {
         // 08 connection, 53 insufficient resources, 57 operator intervention (time-outs among
-        // them), 58 system error, 25006 read-only (an old primary), 40 rollback, 55P03 lock not
-        // available.
-        ["08", "53", "57", "58", "40"].contains(&&state.code()[..2])
-            || [&SqlState::READ_ONLY_SQL_TRANSACTION, &SqlState::LOCK_NOT_AVAILABLE]
-                .contains(&state)
+        // them), 58 system error, XX internal error of the server, 25 a transaction in another
+        // state (25006 read-only: an old primary), 40 rollback, 55P03 lock not available, 0A000
+        // a table that changed once more while its statement was prepared anew.
+        ["08", "53", "57", "58", "XX", "25", "40"].contains(&&state.code()[..2])
+            || [&SqlState::LOCK_NOT_AVAILABLE, &SqlState::FEATURE_NOT_SUPPORTED].contains(&state)
     })
 }

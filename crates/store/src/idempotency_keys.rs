@@ -58,7 +58,7 @@ const PROBE: Statement = Statement::new(
      FROM (VALUES (1)) AS one
      LEFT JOIN idempotency_keys
        ON tenant_id = $1 AND endpoint = $2 AND key = $3
-      AND (expires_at IS NULL OR expires_at > clock_timestamp())",
+      AND (expires_at IS NULL OR expires_at > clock_timestamp() OR state <> 'completed')",
 );
 
 /// Looks a key up; the lock it tries is given back at once.

@@ -55,7 +55,8 @@ pub enum Recorded {
 // rows on by RETURNING or by name:
 // 1. `request`: each key is looked up without a lock. OFFSET 0 makes that a probe of the primary key:
 //    as a join it could be planned as one scan of all keys while the table is empty. A key that is
-//    not in use is claimed by the two locks of `key_lock`; CASE keeps their order.
+//    not in use is claimed by the two locks of `key_lock`; CASE keeps their order. An unfinished
+//    key is in use however old it is.
 // 2. `key_row`: the unique constraint is the judge. An expired key is taken over; one that somebody
 //    else has just committed is left alone, and its record is `Unseen`.
 // 3. charge and event for the keys that were written, and only for those.
@@ -79,7 +80,8 @@ const RECORD_CHARGES: Statement = Statement::new(
                     k.response_status, k.response_content_type, k.response_location, k.response_body
              FROM idempotency_keys k
              WHERE k.tenant_id = r.tenant_id AND k.endpoint = $1 AND k.key = r.key
-               AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp())
+               AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()
+                    OR k.state <> 'completed')
              OFFSET 0
          ) AS stored ON true
      ),

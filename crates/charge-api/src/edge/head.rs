@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use actix_web::http::Uri;
-use actix_web::http::uri::Authority;
+use actix_web::http::uri::{Authority, Scheme};
+use actix_web::http::{Method, Uri};
 
 use super::Refusal;
 use super::Refusal::Malformed;
@@ -44,7 +44,10 @@ pub fn check(bytes: &mut [u8], seen: usize, max: usize) -> Result<Option<Head>, 
         Err(_) => return Err(Malformed("the head is not that of an HTTP/1.1 request")),
     }
     let Some(length) = end else { return Ok(None) };
-    target(request.method.unwrap_or_default(), request.path.unwrap_or_default())?;
+    let method = request.method.unwrap_or_default();
+    // The parser behind knows fewer characters than the standard allows.
+    Method::from_bytes(method.as_bytes()).map_err(|_| Malformed("the method is not one"))?;
+    target(method, request.path.unwrap_or_default())?;
     let framing = framing(&request)?;
     let upgrades = upgrades(request.headers, bytes.as_ptr());
     for range in upgrades {
@@ -71,14 +74,35 @@ fn end_of_head(bytes: &[u8], seen: usize) -> Result<Option<usize>, Refusal> {
 
 /// The forms of RFC 9112 §3.2. A fragment is never sent.
 fn target(method: &str, target: &str) -> Result<(), Refusal> {
-    let known = target.starts_with('/')
-        || target.contains("://")
-        || (method == "OPTIONS" && target == "*")
-        || method == "CONNECT";
-    if !known || target.contains('#') || Uri::try_from(target).is_err() {
-        return Err(Malformed("the request target is not one"));
-    }
-    Ok(())
+    let wrong = Malformed("the request target is not one");
+    let uri = Uri::try_from(target).map_err(|_| wrong)?;
+    let known = match uri.scheme() {
+        Some(scheme) => {
+            let authority = uri.authority().map_or("", Authority::as_str);
+            [Scheme::HTTP, Scheme::HTTPS].contains(scheme) && is_host(authority.as_bytes())
+        }
+        None => {
+            target.starts_with('/') || (method == "OPTIONS" && target == "*") || method == "CONNECT"
+        }
+    };
+    if known && !target.contains('#') { Ok(()) } else { Err(wrong) }
+}
+
+/// A host with or without a port (RFC 9112 §3.2.3). Who a caller is, is never said here
+/// (RFC 9110 §4.2.4).
+fn is_host(value: &[u8]) -> bool {
+    let Ok(authority) = Authority::try_from(value) else { return false };
+    let text = authority.as_str();
+    // The colons of an IPv6 address stand in brackets.
+    let after_host = match text.rsplit_once(']') {
+        Some((_, rest)) => rest,
+        None => text.find(':').map_or("", |colon| &text[colon..]),
+    };
+    let is_port =
+        |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
+    let ends_well =
+        matches!(after_host, "" | ":") || after_host.strip_prefix(':').is_some_and(is_port);
+    ends_well && !text.contains('@')
 }
 
 fn framing(request: &httparse::Request<'_, '_>) -> Result<Framing, Refusal> {
@@ -88,8 +112,7 @@ fn framing(request: &httparse::Request<'_, '_>) -> Result<Framing, Refusal> {
         let named = |name| header.name.eq_ignore_ascii_case(name);
         if named("host") {
             hosts += 1;
-            let valid = Authority::try_from(header.value).is_ok_and(|a| !a.as_str().contains('@'));
-            if !valid || hosts > 1 {
+            if !is_host(header.value) || hosts > 1 {
                 return Err(Malformed("there must be one Host, and it must be one"));
             }
         } else if named("content-length") {

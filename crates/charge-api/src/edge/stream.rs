@@ -31,7 +31,7 @@ const READ: usize = 2048;
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Stands for a request that was refused; the service finds the refusal beside it.
-const REFUSED: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
+const REFUSED: &[u8] = b" / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 
 pub struct StrictStream {
     io: TcpStream,
@@ -144,9 +144,12 @@ impl StrictStream {
             self.connection.begin();
             self.connection.refuse(refusal);
             self.connection.end();
+            // An answer to HEAD has no body, whatever it says.
+            let method = if self.bytes.starts_with(b"HEAD ") { &b"HEAD"[..] } else { b"GET" };
             self.bytes.clear();
+            self.bytes.extend_from_slice(method);
             self.bytes.extend_from_slice(REFUSED);
-            self.checked = REFUSED.len();
+            self.checked = self.bytes.len();
             self.phase = Phase::Answer;
         } else {
             // Whoever reads the body learns that it did not arrive whole.

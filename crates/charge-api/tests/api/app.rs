@@ -94,11 +94,16 @@ impl TestApp {
 
     /// The value of one series, by its name with its labels.
     pub fn metric(&self, series: &str) -> f64 {
+        self.series(series).unwrap_or_else(|| panic!("no series {series}"))
+    }
+
+    /// The same for one that is there only once it has been counted.
+    pub fn series(&self, series: &str) -> Option<f64> {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
-        let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("no series {series} in\n{text}")).parse().unwrap()
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '))?;
+        Some(value.parse().unwrap())
     }
 
     pub fn outcomes(&self, outcome: &str) -> f64 {

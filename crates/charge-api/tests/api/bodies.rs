@@ -165,7 +165,7 @@ contracts! {
             "'; DROP TABLE charges; --",
             "{{7*7}} ${jndi:ldap://a} %s%n <script>alert(1)</script>",
             "../../etc/passwd",
-            "\u{feff}\u{200b}\u{fffd}",
+            "\u{feff}\u{200b}\u{fffd}\u{ffff}\u{fdd0}\u{10ffff}\u{7f}\u{80}",
             "\\u0041 \" \\",
         ];
         for text in texts {
@@ -184,6 +184,7 @@ contracts! {
         for card in [
             "4111111111111111", "paid with 4111 1111 1111 1111", "5555-5555-5555-4444",
             "378282246310005", "6011111111111117", "4222222222222", "x4111111111111111y",
+            "4111  1111\u{a0}1111.1111", "4111 1111 1111 1111 12/27", "４１１１１１１１１１１１１１１１",
         ] {
             let refused = app.send(&charge(&with_description(card))).await;
             let problem = refused.assert_problem(400, "invalid-body");

@@ -100,11 +100,12 @@ contracts! {
                  WHEN (convert_from(NEW.payload, 'UTF8') LIKE '%\"amountCents\":13,%')
                  EXECUTE FUNCTION refuse()";
         app.client().await.batch_execute(refuse).await.unwrap();
-        let mut connections = Vec::new();
+        let (refused_key, mut connections) = (Uuid::new_v4(), Vec::new());
         for cents in 1..=40 {
             let mut connection = app.connect().await;
             let body = format!("{{\"amountCents\":{}}}", if cents % 10 == 0 { 13 } else { 7 });
-            connection.send(&charge(&body).bytes()).await;
+            let key = if cents == 10 { refused_key } else { Uuid::new_v4() };
+            connection.send(&charge_as(key, &body).bytes()).await;
             connections.push((cents, connection));
         }
         for (cents, connection) in &mut connections {
@@ -116,6 +117,10 @@ contracts! {
             }
         }
         assert_eq!(app.rows().await, [36, 36, 36]);
+
+        // A fault of ours is no outcome: nothing was stored, and the key is as it was.
+        app.client().await.batch_execute("DROP TRIGGER refuse ON outbox").await.unwrap();
+        app.send(&charge_as(refused_key, r#"{"amountCents":13}"#)).await.assert_created();
     }
 
     with HASTY;
@@ -123,7 +128,7 @@ contracts! {
         let operator = app.client().await;
         for state in [
             "55P03", "40P01", "40001", "57014", "57P01", "57P03", "53300", "53100", "53200",
-            "25006", "08006", "58030",
+            "25006", "25P03", "08006", "58030", "XX000", "XX001", "0A000",
         ] {
             let refuse = format!(
                 "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
@@ -209,6 +214,41 @@ contracts! {
         }
         assert_eq!(app.rows().await, [200, 200, 200]);
         assert_eq!(app.metric("charge_api_committer_queue_length"), 0.0);
+    }
+
+    with &[("ONCEBOX_BATCH_QUEUE", "2"), ("ONCEBOX_DATABASE_LOCK_TIMEOUT", "5m"),
+           ("ONCEBOX_DATABASE_STATEMENT_TIMEOUT", "5m"), ("ONCEBOX_HTTP_DEADLINE", "5m")];
+    async fn when_batch_after_batch_fails_no_more_than_a_queue_of_charges_waits(app: &TestApp) {
+        let operator = app.client().await;
+        let lock = "BEGIN; LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE";
+        operator.batch_execute(lock).await.unwrap();
+        let mut connections = Vec::new();
+        for count in 1..=8 {
+            let mut connection = app.connect().await;
+            connection.send(&charge(BODY).bytes()).await;
+            connections.push(connection);
+            eventually("its batch has begun", async || {
+                let taken = app.metric("charge_api_committer_batch_size_sum");
+                (taken >= f64::from(count)).then_some(())
+            })
+            .await;
+        }
+        // None was refused by the queue. Two wait alone.
+        let refused = "charge_api_http_request_duration_seconds_count{route=\"/charges\",status=\"503\"}";
+        eventually("the rest is told so", async || {
+            (app.series(refused) == Some(6.0)).then_some(())
+        })
+        .await;
+        operator.batch_execute("ROLLBACK").await.unwrap();
+        let mut created = 0;
+        for connection in &mut connections {
+            let answer = connection.response().await;
+            match answer.status {
+                201 => created += 1,
+                _ => assert_unavailable(&answer),
+            }
+        }
+        assert_eq!((created, app.rows().await), (2, [2, 2, 2]));
     }
 
     with &[("ONCEBOX_HTTP_DEADLINE", "300ms"), ("ONCEBOX_IDEMPOTENCY_WAIT_MAX", "0s"),

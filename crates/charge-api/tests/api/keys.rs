@@ -19,6 +19,7 @@ contracts! {
             with_key("   "),
             with_key("\t"),
             post(BODY).with("X-Idempotency-Key", &Uuid::new_v4().to_string()),
+            post(BODY).with("Idempotency_Key", &Uuid::new_v4().to_string()),
         ] {
             let problem = app.send(&request).await;
             let retryable = &problem.assert_problem(400, "idempotency-key-missing")["retryable"];

@@ -39,6 +39,37 @@ contracts! {
         assert_eq!(app.rows().await, [2, 2, 2]);
     }
 
+    async fn a_hundred_megabytes_of_blanks_are_not_waited_for(app: &TestApp) {
+        const BLANKS: usize = 100_000_000;
+        let head = charge("").without("Content-Length");
+        for request in [
+            head.clone().with("Content-Length", &BLANKS.to_string()),
+            head.with("Transfer-Encoding", "chunked").raw_body("5f5e100\r\n"),
+        ] {
+            let mut connection = app.connect().await;
+            connection.send(&request.bytes()).await;
+            // The server closes long before the end, and then no more can be sent.
+            connection.send(&vec![b' '; BLANKS]).await;
+            let mut another = app.connect().await;
+            another.send(&charge(BODY).bytes()).await;
+            another.response().await.assert_created();
+        }
+        assert_eq!(app.rows().await, [2, 2, 2]);
+    }
+
+    with HASTY;
+    async fn blank_lines_without_an_end_are_no_request(app: &TestApp) {
+        let mut connection = app.connect().await;
+        // The write ends when the server has closed.
+        for _ in 0..10_000 {
+            connection.send(&b"\r\n".repeat(10_000)).await;
+            if connection.is_closed().await {
+                return;
+            }
+        }
+        panic!("two hundred megabytes of blank lines were taken");
+    }
+
     with &[("ONCEBOX_HTTP_BODY_MAX", "1KiB"), ("ONCEBOX_CHARGES_AMOUNT_MAX", "100")];
     async fn the_limits_are_what_the_settings_say(app: &TestApp) {
         app.send(&charge(&padded(1025))).await.assert_problem(413, "body-too-large");

@@ -10,13 +10,15 @@
 )]
 
 mod app;
-mod attack;
 mod bodies;
 mod client_gone;
+mod connections;
 mod content_type;
 mod database_faults;
 mod draining;
+mod expiry;
 mod hold;
+mod jobs;
 mod keys;
 mod limits;
 mod overlap;

@@ -1,8 +1,10 @@
 //! Requests with one key at the same time. The first is held in the middle of its statement.
 
+use std::sync::Arc;
+
 use uuid::Uuid;
 
-use crate::app::within;
+use crate::app::{TestApp, within};
 use crate::contracts;
 use crate::hold::{HELD, HELD_OTHER, Hold, PATIENT};
 use crate::request::{charge, charge_as, get};
@@ -124,12 +126,23 @@ contracts! {
     }
 }
 
-/// Ten retries of a key in flight, and a hundred charges and reads beside them.
-async fn others_go_on(app: &crate::app::TestApp) {
+/// Ten retries of a key in flight, in this process and in another, and a hundred charges and reads
+/// beside them.
+async fn others_go_on(app: &TestApp) {
+    let elsewhere = TestApp::on(Arc::clone(&app.database), ONE_CONNECTION).await;
     let (key, hold) = (Uuid::new_v4(), Hold::on(app).await);
-    let mut first = app.connect().await;
+    let mut first = elsewhere.connect().await;
     first.send(&charge_as(key, HELD).bytes()).await;
     hold.reached().await;
+    others_go_on_beside(app, key).await;
+    others_go_on_beside(&elsewhere, key).await;
+    hold.release().await;
+    within("the first is answered", first.response()).await.assert_created();
+    assert_eq!(app.rows().await, [201, 201, 201]);
+    elsewhere.stop().await;
+}
+
+async fn others_go_on_beside(app: &TestApp, key: Uuid) {
     let mut retries = Vec::new();
     for _ in 0..10 {
         let mut retry = app.connect().await;
@@ -149,7 +162,4 @@ async fn others_go_on(app: &crate::app::TestApp) {
     }
     let conflict = app.send(&charge_as(key, HELD_OTHER)).await;
     conflict.assert_problem(422, "idempotency-key-reused");
-    hold.release().await;
-    within("the first is answered", first.response()).await.assert_created();
-    assert_eq!(app.rows().await, [101, 101, 101]);
 }

@@ -49,6 +49,14 @@ impl Raw {
         assert_eq!(self.rest().await, b"");
     }
 
+    /// The other side has gone, as far as can be told without waiting.
+    pub async fn is_closed(&mut self) -> bool {
+        let mut byte = [0];
+        let peek =
+            tokio::time::timeout(std::time::Duration::ZERO, self.stream.peek(&mut byte)).await;
+        matches!(peek, Ok(Ok(0) | Err(_)))
+    }
+
     /// All that comes until the connection ends.
     pub async fn rest(&mut self) -> Vec<u8> {
         while self.receive().await {}

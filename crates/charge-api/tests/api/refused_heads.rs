@@ -70,7 +70,10 @@ contracts! {
         app.send_last(&without.bytes()).await.assert_problem(400, "malformed-request");
         let twice = charge(BODY).with("Host", "test");
         app.send_last(&twice.bytes()).await.assert_problem(400, "malformed-request");
-        for host in ["", "a b", "canary@test", "a/b"] {
+        for host in [
+            "", "a b", "canary@test", "a/b", "test:canary", "test:65536", "test:80:80", "test:+80",
+            "[::1", "http://test",
+        ] {
             let wrong = without.clone().with("Host", host);
             app.send_last(&wrong.bytes()).await.assert_problem(400, "malformed-request");
         }
@@ -106,12 +109,41 @@ contracts! {
         ] {
             app.send_last(start).await.assert_problem(400, "malformed-request");
         }
-        for target in ["charges", "*", "/charges#canary", "/charges\x01"] {
+        for target in [
+            "charges", "*", "/charges#canary", "/charges\x01", "test:80", "ftp://test/charges",
+            "http://canary:word@test/charges", "http:///charges", "http://test:canary/charges",
+        ] {
             let line = format!("POST {target} HTTP/1.1");
             let answer = app.send_last(&charge(BODY).line(&line).bytes()).await;
             answer.assert_problem(400, "malformed-request");
         }
         assert_eq!(app.rows().await, [0, 0, 0]);
+    }
+
+    // Its parser would refuse them with an answer of its own.
+    async fn a_method_that_the_server_behind_does_not_know_is_refused(app: &TestApp) {
+        for method in ["P'ST", "#", "$", "%", "&", "POST%"] {
+            let line = format!("{method} /charges HTTP/1.1");
+            let answer = app.send_last(&charge(BODY).line(&line).bytes()).await;
+            answer.assert_problem(400, "malformed-request");
+        }
+        let long = charge(BODY).line(&format!("{} /charges HTTP/1.1", "A".repeat(5000)));
+        app.send(&long).await.assert_problem(405, "method-not-allowed");
+    }
+
+    async fn an_answer_to_head_has_no_body_also_when_it_is_a_refusal(app: &TestApp) {
+        let head = |target: &str| get(target).line(&format!("HEAD {target} HTTP/1.1"));
+        for request in [
+            head("/charges/1").without("Host"),
+            head("/canary").with("Connection", "close"),
+            head("/charges").with("Connection", "close"),
+        ] {
+            let mut connection = app.connect().await;
+            connection.send(&request.bytes()).await;
+            let answer = connection.response_to_head().await;
+            assert!((400..500).contains(&answer.status), "{answer:?}");
+            connection.closed().await;
+        }
     }
 
     async fn http_1_0_needs_a_length_and_is_then_served(app: &TestApp) {

@@ -15,6 +15,7 @@ fn the_framing_of_a_well_formed_head_is_known() {
     for (head, framing) in [
         ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Framing::Length(0)),
         ("GET http://a/b?c HTTP/1.1\r\nhost: a:80\r\n\r\n", Framing::Length(0)),
+        ("GET HTTPS://a:/ HTTP/1.1\r\nhost: 127.0.0.1:\r\n\r\n", Framing::Length(0)),
         ("OPTIONS * HTTP/1.1\r\nHost: [::1]:80\r\n\r\n", Framing::Length(0)),
         ("POST / HTTP/1.1\r\nHOST:a\r\ncontent-LENGTH:  32 \r\n\r\n", Framing::Length(32)),
         ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n", Framing::Chunked),
@@ -89,15 +90,53 @@ fn a_start_that_is_no_request_line_of_http_1_is_refused_before_the_head_ends() {
 
 #[test]
 fn a_target_or_a_host_that_is_none_is_refused() {
-    for target in ["charges", "*", "/a#b", "/a\u{7f}b"] {
+    for target in [
+        "charges",
+        "*",
+        "/a#b",
+        "/a\u{7f}b",
+        "a:80",
+        "ftp://a/b",
+        "://a/b",
+        "http:///b",
+        "http://",
+        "http://user@a/b",
+        "http://user:word@a/b",
+        "http://a:x/b",
+        "http://a:99999/b",
+        "file:///b",
+    ] {
         let head = format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(matches!(whole(&head), Err(Malformed(_))), "{target:?}");
     }
-    for host in ["", "a b", "a/b", "user@a", "a\tb"] {
+    for host in [
+        "",
+        "a b",
+        "a/b",
+        "user@a",
+        "a\tb",
+        "a:x",
+        "a:+1",
+        "a:-1",
+        "a:65536",
+        "a:80:80",
+        "[::1]x:80",
+        "[::1",
+        "::1",
+        "http://a",
+    ] {
         let head = format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n");
         assert!(matches!(whole(&head), Err(Malformed(_))), "{host:?}");
     }
     assert!(matches!(whole("GET / HTTP/1.1\r\n\r\n"), Err(Malformed(_))));
+}
+
+#[test]
+fn a_method_that_the_parser_behind_does_not_know_is_refused() {
+    for method in ["#", "$", "%", "&", "'", "GET%", "G$T"] {
+        let head = format!("{method} / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(matches!(whole(&head), Err(Malformed(_))), "{method:?}");
+    }
 }
 
 #[test]
