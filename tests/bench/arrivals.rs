@@ -1,6 +1,7 @@
 //! What a consumer on this machine sees of a topic, and when.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -100,10 +101,9 @@ fn note(consumer: &BaseConsumer, over: &AtomicBool) -> Result<Seen> {
         let id =
             headers.iter().find(|header| header.key == "ce_id").and_then(|header| header.value);
         let id = Uuid::try_parse_ascii(id.context("an event without ce_id")?)?;
-        if seen.arrived.contains_key(&id) {
-            seen.copies += 1;
-        } else {
-            seen.arrived.insert(id, now);
+        match seen.arrived.entry(id) {
+            Entry::Occupied(_) => seen.copies += 1,
+            Entry::Vacant(first) => _ = first.insert(now),
         }
     }
     Ok(seen)

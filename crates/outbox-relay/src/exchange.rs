@@ -18,11 +18,54 @@ pub struct Questions {
     pub sweep: Vec<ReadUpTo>,
 }
 
+/// What a pass writes, apart from the rows in memory, so that those can be sent meanwhile.
+pub struct Outcomes {
+    pub acknowledged: Vec<Receipt>,
+    pub refused: Vec<Refused>,
+}
+
+impl Outcomes {
+    pub fn of(acknowledged: &[&Row], refused: &[&Row]) -> Self {
+        Self {
+            acknowledged: acknowledged.iter().filter_map(|row| receipt(row)).collect(),
+            refused: refused.iter().filter_map(|row| refusal(row)).collect(),
+        }
+    }
+}
+
+fn receipt(row: &Row) -> Option<Receipt> {
+    let Stage::Acknowledged(placed) = row.stage else { return None };
+    Some(Receipt {
+        tenant_id: row.record.tenant_id.clone(),
+        id: row.record.id,
+        partition: placed.partition,
+        offset: placed.offset,
+    })
+}
+
+fn refusal(row: &Row) -> Option<Refused> {
+    let Stage::Refused(error) = &row.stage else { return None };
+    tracing::error!(
+        outbox.id = %row.record.id,
+        outbox.seq = row.record.seq,
+        event_type = row.record.event_type,
+        error,
+        "the row can never be sent: parked; later rows of its aggregate wait"
+    );
+    Some(Refused {
+        tenant_id: row.record.tenant_id.clone(),
+        id: row.record.id,
+        bucket: row.record.bucket,
+        epoch: row.epoch,
+        error: error.clone(),
+    })
+}
+
 pub struct Database<'a> {
     pub connection: &'a Connection,
     pub relay: Uuid,
-    pub topic: &'a str,
-    pub mark_duration: &'a Histogram,
+    pub topic: String,
+    pub mark_duration: Histogram,
 }
 
 impl Database<'_> {
@@ -48,54 +91,21 @@ impl Database<'_> {
         Ok(Some((found, asked.elapsed())))
     }
 
-    pub async fn mark(&self, rows: &[&Row]) -> Result<u64, Error> {
-        if rows.is_empty() {
+    pub async fn mark(&self, receipts: &[Receipt]) -> Result<u64, Error> {
+        if receipts.is_empty() {
             return Ok(0);
         }
-        let receipts: Vec<Receipt<'_>> = rows
-            .iter()
-            .filter_map(|row| {
-                let Stage::Acknowledged(placed) = row.stage else { return None };
-                Some(Receipt {
-                    tenant_id: &row.record.tenant_id,
-                    id: row.record.id,
-                    topic: self.topic,
-                    partition: placed.partition,
-                    offset: placed.offset,
-                })
-            })
-            .collect();
         let timer = self.mark_duration.start_timer();
-        let marked = outbox::mark(self.connection, &receipts).await;
+        let marked = outbox::mark(self.connection, &self.topic, receipts).await;
         timer.observe_duration();
         marked
     }
 
-    pub async fn park(&self, rows: &[&Row]) -> Result<u64, Error> {
-        if rows.is_empty() {
+    pub async fn park(&self, refused: &[Refused]) -> Result<u64, Error> {
+        if refused.is_empty() {
             return Ok(0);
         }
-        let refused: Vec<Refused<'_>> = rows
-            .iter()
-            .filter_map(|row| {
-                let Stage::Refused(error) = &row.stage else { return None };
-                tracing::error!(
-                    outbox.id = %row.record.id,
-                    outbox.seq = row.record.seq,
-                    event_type = row.record.event_type,
-                    error,
-                    "the row can never be sent: parked; later rows of its aggregate wait"
-                );
-                Some(Refused {
-                    tenant_id: &row.record.tenant_id,
-                    id: row.record.id,
-                    bucket: row.record.bucket,
-                    epoch: row.epoch,
-                    error,
-                })
-            })
-            .collect();
-        outbox::park(self.connection, self.relay, &refused).await
+        outbox::park(self.connection, self.relay, refused).await
     }
 }
 

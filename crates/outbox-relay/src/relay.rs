@@ -1,9 +1,10 @@
 //! The way of an event: a pending row is read, published to Kafka, and marked once Kafka has
 //! acknowledged it. At least once, and in the order of each aggregate, with any number of relays.
 //!
-//! One loop does it all. Each pass takes in what Kafka reported, then marks, parks and reads on
-//! one connection, then sends what may be sent. No transaction is open while Kafka is awaited, and
-//! nothing is remembered that the table does not know: a relay that dies loses only time.
+//! One loop does it all. Each pass takes in what Kafka reported; then, while it marks, parks and
+//! reads on one connection, it sends what the passes before have read. No transaction is open while
+//! Kafka is awaited, and nothing is remembered that the table does not know: a relay that dies loses
+//! only time.
 //!
 //! The order within a pass is what keeps a row from being sent twice: what a read brings is
 //! compared with the rows in memory *before* those whose marks ran beside it are forgotten.
@@ -19,7 +20,7 @@ use uuid::Uuid;
 
 use crate::destination::{Destination, Permit};
 use crate::event::Event;
-use crate::exchange::{Database, Questions, unless_failed};
+use crate::exchange::{Database, Outcomes, Questions, unless_failed};
 use crate::in_flight::{Admitted, InFlight, ReadAgain};
 use crate::leases::Leases;
 use crate::metrics::Metrics;
@@ -36,6 +37,8 @@ const SWEEP_SHARE: u32 = 20;
 const TRIAL_ROWS: usize = 32;
 /// Records under suspicion at a time. Forgetting them costs one more refusal each.
 const SUSPECTS_MAX: usize = 10_000;
+/// The Kafka client counts a record as queued for a moment after it has reported on it.
+const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(5);
 /// How long after its time-out a record is reported on at the latest, on a busy machine.
 const REPORT_DELAY_MAX: Duration = Duration::from_secs(15);
 
@@ -63,6 +66,8 @@ pub struct Relay {
     probe: Option<JoinHandle<Result<(), Failure>>>,
     /// Rows that were refused together with others.
     suspects: HashSet<i64>,
+    /// When the Kafka client, having had no room, is tried again.
+    room_at: Instant,
     draining: bool,
 }
 
@@ -89,6 +94,7 @@ impl Relay {
             sweep_at: now + SWEEP_INTERVAL,
             probe: None,
             suspects: HashSet::new(),
+            room_at: now,
             draining: false,
         }
     }
@@ -102,18 +108,18 @@ impl Relay {
         self.follow_leases(now);
         self.collect(now);
         self.look_after_kafka(now).await;
-        let mut pass = self.read_and_mark(connection, now).await?;
-        let now = Instant::now();
-        // The statements may have outlasted a lease.
-        self.follow_leases(now);
-        pass.sent = self.send(now);
+        let pass = self.exchange(connection, now).await?;
         self.metrics.rows_in_flight.set(i64::try_from(self.in_flight.rows()).unwrap_or(i64::MAX));
         Ok(pass)
     }
 
     /// Takes in what became of the records that were sent.
     fn collect(&mut self, now: Instant) {
-        for Delivery { seq, batching, result } in self.publisher.deliveries() {
+        let deliveries = self.publisher.deliveries();
+        if !deliveries.is_empty() {
+            self.room_at = now;
+        }
+        for Delivery { seq, batching, result } in deliveries {
             match result {
                 Ok(placed) => {
                     self.destination.acknowledged(now);
@@ -152,33 +158,30 @@ impl Relay {
         self.read_again(again);
     }
 
-    /// Marks and parks what is due, and reads on. The three run at once on one connection.
-    async fn read_and_mark(
-        &mut self,
-        connection: &Connection,
-        now: Instant,
-    ) -> Result<Pass, Error> {
+    /// Marks and parks what is due and reads on, all at once on one connection; and sends meanwhile.
+    async fn exchange(&mut self, connection: &Connection, now: Instant) -> Result<Pass, Error> {
         let batch = usize::try_from(self.settings.relay.batch).unwrap_or(usize::MAX);
         let questions = self.questions(now, batch);
-        let to_mark = self.in_flight.to_mark(batch);
-        let to_park = self.in_flight.to_park(batch);
-        let (marking, parking) = (to_mark.len(), to_park.len());
+        let outcomes = Outcomes::of(&self.in_flight.to_mark(batch), &self.in_flight.to_park(batch));
+        let Outcomes { acknowledged, refused } = &outcomes;
         let database = Database {
             connection,
             relay: self.id,
-            topic: &self.destination.topic,
-            mark_duration: &self.metrics.mark_duration,
+            topic: self.destination.topic.clone(),
+            mark_duration: self.metrics.mark_duration.clone(),
         };
-        let (marked, parked, records, passed_over) = tokio::join!(
-            database.mark(&to_mark),
-            database.park(&to_park),
+        // In this order: the statements are on their way before this thread is busy with sending.
+        let (marked, parked, records, passed_over, sent) = tokio::join!(
+            database.mark(acknowledged),
+            database.park(refused),
             database.read(&questions),
             database.sweep(&questions),
+            async { self.send(now) },
         );
 
         // Each answer counts, whatever became of the others.
         let mut problem = None;
-        let mut pass = Pass::default();
+        let mut pass = Pass { sent, ..Pass::default() };
         if let Some(records) = unless_failed(records, &mut problem).flatten() {
             pass.read = self.admit(now, &questions, records);
         }
@@ -186,15 +189,15 @@ impl Relay {
             self.after_sweep(&found, duration);
         }
         if let Some(count) = unless_failed(marked, &mut problem) {
-            pass.marked = marking;
-            self.metrics.marks_unmatched.inc_by((marking as u64).saturating_sub(count));
-            let again = self.in_flight.marked(marking);
+            pass.marked = acknowledged.len();
+            self.metrics.marks_unmatched.inc_by((pass.marked as u64).saturating_sub(count));
+            let again = self.in_flight.marked(pass.marked);
             self.read_again(again);
         }
         if let Some(count) = unless_failed(parked, &mut problem) {
             pass.parked = usize::try_from(count).unwrap_or(usize::MAX);
             self.metrics.rows_parked.inc_by(count);
-            self.in_flight.parked(parking);
+            self.in_flight.parked(refused.len());
         }
         problem.map_or(Ok(pass), Err)
     }
@@ -286,7 +289,10 @@ impl Relay {
                     self.in_flight.sent(seq, now);
                     sent += 1;
                 }
-                Queued::Full => break,
+                Queued::Full => {
+                    self.room_at = now + QUEUE_FULL_PAUSE;
+                    break;
+                }
                 Queued::Refused(reason) => {
                     let failure = Failure { class: ErrorClass::Record, reason };
                     self.destination.count_error(&failure);
@@ -303,8 +309,9 @@ impl Relay {
 
     fn may_send(&self, now: Instant) -> bool {
         match self.destination.permit(now) {
-            Permit::All => !self.draining,
-            Permit::One => !self.draining && self.in_flight.sent_rows() == 0,
+            _ if self.draining || now < self.room_at => false,
+            Permit::All => true,
+            Permit::One => self.in_flight.sent_rows() == 0,
             Permit::None => false,
         }
     }
@@ -383,14 +390,16 @@ impl Relay {
     pub async fn rest(&mut self) {
         let now = Instant::now();
         let reads_at = if self.room() > 0 { Some(self.pace.next_read()) } else { None };
-        if self.in_flight.has_unwritten() || reads_at.is_some_and(|at| at <= now) {
+        let sends = self.may_send(now) && self.in_flight.next_ready().is_some();
+        if sends || self.in_flight.has_unwritten() || reads_at.is_some_and(|at| at <= now) {
             // Lets the other tasks of this thread go on.
             tokio::task::yield_now().await;
             return;
         }
         let longest = now + self.settings.relay.poll_idle;
         let opens_at = self.destination.opens_at().filter(|at| *at > now);
-        let until = [reads_at, opens_at].into_iter().flatten().fold(longest, Instant::min);
+        let room_at = Some(self.room_at).filter(|at| *at > now);
+        let until = [reads_at, opens_at, room_at].into_iter().flatten().fold(longest, Instant::min);
         tokio::select! {
             () = self.publisher.delivered() => {}
             () = self.leases.gained() => self.pace.hurry(Instant::now()),

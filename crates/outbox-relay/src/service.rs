@@ -8,6 +8,7 @@ use store::{Connection, Pool};
 use telemetry::{Condition, Readiness};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::backlog::BacklogMetrics;
@@ -90,6 +91,8 @@ impl Service {
     /// When a part of the relay panicked.
     pub async fn run(mut self, token: CancellationToken) -> Result<(), Error> {
         let mut tasks = self.spawn_tasks();
+        let enough = CancellationToken::new();
+        let mut keeping = self.spawn_keeper(enough.clone());
         let grace = self.settings.shutdown.grace;
         let (relay, pool) = (&mut self.relay, &self.pool);
         let limit = self.settings.database.statement_timeout + ANSWER_MARGIN;
@@ -99,13 +102,17 @@ impl Service {
             tokio::select! {
                 () = &mut relaying => {}
                 _ = tasks.join_next() => return Err(Error::TaskEnded),
+                _ = &mut keeping => return Err(Error::TaskEnded),
                 () = token.cancelled() => {
                     // What is abandoned was logged; it is still pending and goes out later.
                     let _ = shutdown::drain(grace, "records sent to Kafka", relaying).await;
                 }
             }
         }
-        // The keeper kept the leases until here.
+        // The keeper kept the leases until here. It ends by itself: a claim that was cut off could
+        // still be carried out after the buckets were given back.
+        enough.cancel();
+        keeping.await.map_err(|_panicked| Error::TaskEnded)?;
         tasks.shutdown().await;
         let relay = &self.relay;
         let leave = async {
@@ -123,11 +130,15 @@ impl Service {
         Ok(())
     }
 
-    fn spawn_tasks(&self) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
+    fn spawn_keeper(&self, enough: CancellationToken) -> AbortOnDropHandle<()> {
         let (keeper, leases) = (Arc::clone(&self.keeper), Arc::clone(&self.leases));
         let (pool, lease) = (self.pool.clone(), self.settings.relay.lease);
-        tasks.spawn(async move { keep_leases(&keeper, &leases, &pool, lease).await });
+        let keeping = async move { keep_leases(&keeper, &leases, &pool, lease, &enough).await };
+        AbortOnDropHandle::new(tokio::spawn(keeping))
+    }
+
+    fn spawn_tasks(&self) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
         let (backlog, pool) = (self.backlog.clone(), self.pool.clone());
         let interval = self.settings.relay.backlog_interval;
         tasks.spawn(async move { backlog.run(&pool, interval).await });
@@ -202,8 +213,14 @@ async fn relay_until(relay: &mut Relay, parts: &Parts<'_>, token: &CancellationT
     }
 }
 
-/// Renews the leases for ever. A renewal that takes as long as a lease is as good as none.
-async fn keep_leases(keeper: &Keeper, leases: &Leases, pool: &Pool, lease: Duration) {
+/// Renews the leases until it is enough. A renewal that takes as long as a lease is as good as none.
+async fn keep_leases(
+    keeper: &Keeper,
+    leases: &Leases,
+    pool: &Pool,
+    lease: Duration,
+    enough: &CancellationToken,
+) {
     let mut connection: Option<Connection> = None;
     loop {
         let renewal = async {
@@ -227,6 +244,9 @@ async fn keep_leases(keeper: &Keeper, leases: &Leases, pool: &Pool, lease: Durat
             Err(_) => tracing::warn!("the leases could not be renewed in time"),
         }
         keeper.measure(leases);
-        keeper.pause(leases).await;
+        tokio::select! {
+            () = keeper.pause(leases) => {}
+            () = enough.cancelled() => return,
+        }
     }
 }

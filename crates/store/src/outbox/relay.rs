@@ -187,11 +187,10 @@ pub async fn passed_over(
 }
 
 /// Kafka's acknowledgement of one row.
-#[derive(Debug, Clone, Copy)]
-pub struct Receipt<'a> {
-    pub tenant_id: &'a str,
+#[derive(Debug, Clone)]
+pub struct Receipt {
+    pub tenant_id: String,
     pub id: Uuid,
-    pub topic: &'a str,
     pub partition: i32,
     pub offset: i64,
 }
@@ -203,40 +202,43 @@ const MARK: Statement = Statement::new(
     "mark published rows",
     "UPDATE outbox o
      SET published_at = now(),
-         published_topic = receipt.topic,
+         published_topic = $5,
          published_partition = receipt.partition,
          published_offset = receipt.record_offset,
          parked_at = NULL
-     FROM unnest($1::text[], $2::uuid[], $3::text[], $4::integer[], $5::bigint[])
-       AS receipt (tenant_id, id, topic, partition, record_offset)
+     FROM unnest($1::text[], $2::uuid[], $3::integer[], $4::bigint[])
+       AS receipt (tenant_id, id, partition, record_offset)
      WHERE o.tenant_id = receipt.tenant_id
        AND o.id = receipt.id
        AND o.published_at IS NULL",
 );
 
-/// Marks rows as published, whoever owns their buckets by now: an acknowledgement is a fact.
+/// Marks rows as published to this topic, whoever owns their buckets by now: an acknowledgement is a fact.
 /// Returns how many were marked; the others had been marked before.
 ///
 /// # Errors
 /// [`Error::Statement`]; running it again is safe.
-pub async fn mark(connection: &Connection, receipts: &[Receipt<'_>]) -> Result<u64, Error> {
-    let tenants: Vec<&str> = receipts.iter().map(|receipt| receipt.tenant_id).collect();
+pub async fn mark(
+    connection: &Connection,
+    topic: &str,
+    receipts: &[Receipt],
+) -> Result<u64, Error> {
+    let tenants: Vec<&str> = receipts.iter().map(|receipt| receipt.tenant_id.as_str()).collect();
     let ids: Vec<Uuid> = receipts.iter().map(|receipt| receipt.id).collect();
-    let topics: Vec<&str> = receipts.iter().map(|receipt| receipt.topic).collect();
     let partitions: Vec<i32> = receipts.iter().map(|receipt| receipt.partition).collect();
     let offsets: Vec<i64> = receipts.iter().map(|receipt| receipt.offset).collect();
-    connection.execute(&MARK, &[&tenants, &ids, &topics, &partitions, &offsets]).await
+    connection.execute(&MARK, &[&tenants, &ids, &partitions, &offsets, &topic]).await
 }
 
 /// A row that can never be sent as it is.
-#[derive(Debug, Clone, Copy)]
-pub struct Refused<'a> {
-    pub tenant_id: &'a str,
+#[derive(Debug, Clone)]
+pub struct Refused {
+    pub tenant_id: String,
     pub id: Uuid,
     pub bucket: i16,
     /// The epoch of the lease under which the relay found out.
     pub epoch: i64,
-    pub error: &'a str,
+    pub error: String,
 }
 
 // Fenced: a relay that has lost the bucket must not park what its successor may be sending.
@@ -261,16 +263,12 @@ const PARK: Statement = Statement::new(
 ///
 /// # Errors
 /// [`Error::Statement`]; running it again is safe.
-pub async fn park(
-    connection: &Connection,
-    owner: Uuid,
-    refused: &[Refused<'_>],
-) -> Result<u64, Error> {
-    let tenants: Vec<&str> = refused.iter().map(|row| row.tenant_id).collect();
+pub async fn park(connection: &Connection, owner: Uuid, refused: &[Refused]) -> Result<u64, Error> {
+    let tenants: Vec<&str> = refused.iter().map(|row| row.tenant_id.as_str()).collect();
     let ids: Vec<Uuid> = refused.iter().map(|row| row.id).collect();
     let buckets: Vec<i16> = refused.iter().map(|row| row.bucket).collect();
     let epochs: Vec<i64> = refused.iter().map(|row| row.epoch).collect();
-    let errors: Vec<&str> = refused.iter().map(|row| row.error).collect();
+    let errors: Vec<&str> = refused.iter().map(|row| row.error.as_str()).collect();
     connection.execute(&PARK, &[&owner, &tenants, &ids, &buckets, &epochs, &errors]).await
 }
 
