@@ -240,19 +240,22 @@ impl<H: Handler> Consumer<H> {
 
         // 1. The inbox, before anything else: a copy in another consumer waits here, and is a
         //    duplicate once this transaction has committed.
-        //    What is too old for it to tell is neither recorded nor applied.
+        //    What it cannot tell of is neither recorded nor applied. A failure is never the fault
+        //    of an event: an id without a partition waits until there is one.
         let entries: Vec<Entry> = items.iter().filter_map(Item::entry).collect();
-        let recorded = inbox::record(&tx, &self.name, &entries, self.limits.window).await?;
+        let recorded = inbox::record(&tx, &self.name, &entries, self.limits.window)
+            .await
+            .map_err(|error| Failure::from(error).into_outage())?;
         let recorded_at = Instant::now();
 
         // 2. The effect of the events that are new, each once: copies in the batch are folded.
-        let too_old = |item: &Item| {
-            item.settles_event().is_some_and(|event| recorded.too_old.contains(&event))
+        let untold = |item: &Item| {
+            item.settles_event().is_some_and(|event| recorded.untold.contains(&event))
         };
         let mut new = recorded.new;
         let fresh: Vec<&Item> = items
             .iter()
-            .filter(|item| is_new(item, &mut new) || item.dead_letter().is_some() && too_old(item))
+            .filter(|item| is_new(item, &mut new) || item.dead_letter().is_some() && untold(item))
             .collect();
         let events: Vec<&Event> = fresh.iter().filter_map(|item| item.event()).collect();
         if !events.is_empty() {
@@ -263,9 +266,10 @@ impl<H: Handler> Consumer<H> {
         // 3. What cannot be applied is put aside.
         let refused = fresh.iter().filter_map(|item| item.dead_letter());
         let letters = self.put_aside(&tx, refused).await?;
-        let old = items.iter().filter(|item| too_old(item)).filter_map(Item::event);
-        let old: Vec<_> = old.map(|event| DeadLetter::parked(event, self.limits.window)).collect();
-        let parked = self.put_aside(&tx, old.iter()).await?;
+        let wait = items.iter().filter(|item| untold(item)).filter_map(Item::event);
+        let wait: Vec<_> =
+            wait.map(|event| DeadLetter::parked(event, self.limits.window)).collect();
+        let parked = self.put_aside(&tx, wait.iter()).await?;
 
         tx.commit().await?;
 

@@ -45,17 +45,19 @@ impl DeadLetter {
         }
     }
 
-    /// An event that is older than the window, or does not say how old it is.
+    /// An event of a time that the inbox cannot tell of.
     pub fn parked(event: &Event, window: Duration) -> Self {
         let reason = match event.written() {
             Some(written) => format!(
-                "written at {written}, which is longer ago than the dedup window of {} s: whether \
-                 it was applied cannot be told",
+                "the id says {written}, which is longer ago than the dedup window of {} s, or than \
+                 the inbox reaches, or in the future: whether it was applied cannot be told",
                 window.as_secs()
             ),
-            None => "neither its id nor ce_time says when it was written: whether it was applied \
-                     cannot be told"
-                .into(),
+            None => {
+                "the id is no UUIDv7, so it does not say when the event was written: whether it \
+                     was applied cannot be told"
+                    .into()
+            }
         };
         Self {
             event_id: Some(event.id()),

@@ -11,6 +11,7 @@ mod failure;
 mod group_member;
 mod handler;
 mod health;
+mod keeper;
 mod lanes;
 mod metrics;
 mod sequence;
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::consumer::{Consumer, Limits};
 use crate::health::Health;
+use crate::keeper::Keeper;
 use crate::metrics::Metrics;
 use crate::subscription::Subscription;
 use crate::window::Window;
@@ -50,6 +52,7 @@ pub struct Inbox<H> {
     subscription: Subscription,
     health: Health,
     window: Window,
+    keeper: Keeper,
 }
 
 /// Why an inbox ended by itself.
@@ -89,6 +92,12 @@ impl<H: Handler> Inbox<H> {
         let health = Health::new(readiness, 2 * limits.transaction_timeout);
         let condition = readiness.condition("dedup_window");
         let window = Window::new(settings, metrics.clone(), condition);
+        let keeper = Keeper {
+            consumer: settings.consumer_name().to_owned(),
+            pool: pool.clone(),
+            window: limits.window,
+            metrics: metrics.clone(),
+        };
         let consumer = Consumer {
             name: settings.consumer_name().to_owned(),
             pool,
@@ -97,7 +106,7 @@ impl<H: Handler> Inbox<H> {
             applying: readiness.condition("applying"),
             limits,
         };
-        Ok(Self { consumer, subscription, health, window })
+        Ok(Self { consumer, subscription, health, window, keeper })
     }
 
     /// Consumes until `stop`; finishes and commits what is in work then, and leaves the group.
@@ -116,6 +125,7 @@ impl<H: Handler> Inbox<H> {
             () = self.health.watch(&self.consumer.pool, &member) => {
                 unreachable!("invariant: the watch never ends")
             }
+            () = self.keeper.keep() => unreachable!("invariant: it never ends"),
         }
     }
 }

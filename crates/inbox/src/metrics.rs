@@ -9,7 +9,7 @@ pub enum Outcome {
     Processed,
     /// Its event had been applied before.
     Duplicate,
-    /// It is older than the dedup window, so nobody can tell whether it was applied.
+    /// Its id is not of a time that the inbox can tell of, so nobody knows whether it was applied.
     Parked,
     /// It cannot be applied and was put aside.
     DeadLettered,
@@ -69,6 +69,10 @@ telemetry::metrics! {
         window_seconds: IntGauge = "inbox_dedup_window_seconds";
         /// How long the topic keeps its events; -1 = for ever, 0 = not known yet.
         topic_retention_seconds: IntGauge = "inbox_topic_retention_seconds";
+        /// When the partitions of the inbox were last seen to, by the database's clock; 0 before.
+        keep_last_success: IntGauge = "inbox_keep_last_success_timestamp_seconds";
+        /// Runs of that which failed.
+        keep_failures: IntCounter = "inbox_keep_failures_total";
         /// Partitions that this process has.
         assigned_partitions: IntGauge = "inbox_assigned_partitions";
         /// Partitions that wait for their next attempt.

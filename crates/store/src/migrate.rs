@@ -39,6 +39,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     "0009_idempotency_keys_expiry.sql",
     "0010_operator_actions.sql",
     "0011_charge_record.sql",
+    "0012_inbox_partitions.sql",
 ];
 
 /// Runs a file's statements one by one outside a transaction, for what PostgreSQL refuses inside

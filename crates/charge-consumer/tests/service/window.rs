@@ -4,35 +4,26 @@ use charge_consumer::issue_receipts::IssueReceipts;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::world::{Charge, World, old_id};
+use crate::world::{Charge, World, id, old_id};
 
 const KIND: (&str, &[u8]) = ("ce_type", b"ChargeCreated");
-/// Not a UUIDv7: only `ce_time` can tell when the event was written.
-const V4: [&str; 3] = [
-    "3e6c6c55-4d4c-4a6b-8a0c-0c2c7f3a9f10",
-    "3e6c6c55-4d4c-4a6b-8a0c-0c2c7f3a9f11",
-    "3e6c6c55-4d4c-4a6b-8a0c-0c2c7f3a9f12",
-];
+/// It does not say when the event was written.
+const V4: &str = "3e6c6c55-4d4c-4a6b-8a0c-0c2c7f3a9f10";
+/// In the year 10,000 or so.
+const FUTURE: &str = "e6770000-0000-7000-8000-000000000001";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_older_than_the_window_is_parked_and_one_that_was_applied_is_a_duplicate() {
+async fn an_event_of_a_time_that_the_inbox_cannot_tell_of_is_parked_and_one_that_it_has_is_a_duplicate()
+ {
     let world = World::with_partitions(1).await;
     world.execute(&format!("INSERT INTO inbox VALUES ('charge-consumer', '{}')", old_id(1))).await;
     let payload = Charge::of_event(1).payload();
+    let new = id(3).to_string();
     let (applied, old) = (old_id(1).to_string(), old_id(2).to_string());
+    // The id tells, whatever the record says.
     let now = Timestamp::now().to_string();
-    let long_ago = b"2024-04-21T00:00:00Z".as_slice();
-    let records: [(&str, Option<&[u8]>); 5] = [
-        (&applied, Some(now.as_bytes())),
-        // The id tells, whatever the record says.
-        (&old, Some(now.as_bytes())),
-        (V4[0], Some(long_ago)),
-        (V4[1], None),
-        (V4[2], Some(now.as_bytes())),
-    ];
-    for (id, time) in records {
-        let mut headers = vec![("ce_id", id.as_bytes()), KIND];
-        headers.extend(time.map(|time| ("ce_time", time)));
+    for id in [&applied, &old, V4, FUTURE, &new] {
+        let headers = [("ce_id", id.as_bytes()), KIND, ("ce_time", now.as_bytes())];
         world.produce_raw(0, &headers, Some(payload.as_bytes())).await;
     }
     let consumer = world.start();
@@ -45,7 +36,7 @@ async fn an_event_older_than_the_window_is_parked_and_one_that_was_applied_is_a_
     let letters = "SELECT event_id, reason FROM dead_letters ORDER BY source_offset";
     let rows = world.sql.query(letters, &[]).await.expect("dead letters");
     let parked: Vec<String> = rows.iter().map(|row| row.get::<_, Uuid>(0).to_string()).collect();
-    assert_eq!(parked, [&old, V4[0], V4[1]]);
+    assert_eq!(parked, [&old, V4, FUTURE]);
     assert!(rows.iter().all(|row| row.get::<_, &str>(1).contains("cannot be told")));
     // Not recorded: an operator who knows better can still have them applied.
     assert_eq!(world.count("inbox").await, 2);
@@ -78,5 +69,31 @@ async fn a_broker_that_does_not_tell_makes_the_consumer_not_ready_and_events_are
     consumer.eventually_fails("dedup_window").await;
     assert_eq!(consumer.metric("inbox_dedup_window_seconds"), 604_800.0);
     assert_eq!(consumer.metric("inbox_topic_retention_seconds"), 0.0);
+    consumer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_waits_for_its_partition_of_the_inbox_which_its_consumer_makes() {
+    let world = World::with_partitions(1).await;
+    // As after months without a consumer: only what is long ago has a place.
+    let drop = "DO $$ DECLARE one text; BEGIN
+                FOR one IN SELECT partition FROM inbox_bounds WHERE partition <> 'inbox_first' LOOP
+                    EXECUTE 'DROP TABLE ' || one;
+                END LOOP; END $$";
+    world.execute(drop).await;
+    world.execute("ALTER TABLE inbox_consumers DISABLE TRIGGER keep_inbox").await;
+    world.produce(0, &Charge::of_event(1)).await;
+    let consumer = world.start();
+    consumer.eventually_fails("applying").await;
+    assert_eq!(world.count("dead_letters").await, 0);
+    consumer.stop().await;
+
+    world.execute("ALTER TABLE inbox_consumers ENABLE TRIGGER keep_inbox").await;
+    let consumer = world.start();
+    world.eventually_committed(0, 1).await;
+
+    assert_eq!(world.totals().await, (1, 4900));
+    assert_eq!(world.count("dead_letters").await, 0);
+    assert!(consumer.metric("inbox_keep_last_success_timestamp_seconds") > 0.0);
     consumer.stop().await;
 }

@@ -9,6 +9,7 @@
 mod api_keys;
 mod charges;
 mod connections;
+mod inbox;
 mod migrations;
 mod retention;
 mod roles;
