@@ -84,6 +84,28 @@ async fn a_consumer_that_dies_before_its_commit_leaves_nothing_and_the_next_one_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_dies_between_its_commit_and_its_offset_gets_the_event_again_as_a_duplicate()
+ {
+    let world = World::with_partitions(1).await;
+    world.refuse_offsets();
+    world.produce(0, &Charge::of_event(1)).await;
+    let dying = world.start();
+    world.eventually_count("receipts", 1).await;
+    dying.crash().await;
+
+    let next = world.start();
+    eventually("the event comes again", || async { next.outcomes().1 == 1.0 }).await;
+    assert_eq!(world.committed("charge-consumer", 0).await, None);
+    world.allow_offsets();
+    world.eventually_committed(0, 1).await;
+
+    assert_eq!(next.outcomes(), (0.0, 1.0, 0.0));
+    assert_eq!(world.count("receipts").await, 1);
+    assert_eq!(world.totals().await, (1, 4900));
+    next.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_offset_is_committed_only_after_the_effect_and_a_stop_finishes_what_is_in_work() {
     let world = World::with_partitions(1).await;
     world.hold().await;

@@ -17,6 +17,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::mocking::MockCluster;
 use rdkafka::producer::{DefaultProducerContext, FutureProducer, FutureRecord};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use telemetry::Readiness;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -202,6 +203,17 @@ impl World {
             self.committed("charge-consumer", partition).await == Some(expected)
         })
         .await;
+    }
+
+    /// From now on no member's offsets are committed, also not when it leaves its group.
+    pub fn refuse_offsets(&self) {
+        // More than there are seconds in a test, of which each brings a commit.
+        let refusals = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED; 1000];
+        self.cluster.request_errors(RDKafkaApiKey::OffsetCommit, &refusals);
+    }
+
+    pub fn allow_offsets(&self) {
+        self.cluster.clear_request_errors(RDKafkaApiKey::OffsetCommit);
     }
 
     pub async fn execute(&self, sql: &str) {
