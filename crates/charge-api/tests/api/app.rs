@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,6 +111,20 @@ impl TestApp {
         let labels = format!("endpoint=\"POST /charges\",outcome=\"{outcome}\"");
         self.metric(&format!("charge_api_idempotency_outcomes_total{{{labels}}}"))
     }
+}
+
+/// A contract: what it asks of an app of its own.
+pub type Contract = for<'a> fn(&'a TestApp) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Runs a contract against an app with these settings.
+pub fn hold(batch_max: &str, settings: &[(&str, &str)], contract: Contract) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let settings = [settings, &[("ONCEBOX_BATCH_MAX", batch_max)]].concat();
+    runtime.block_on(async {
+        let app = TestApp::with(&settings).await;
+        contract(&app).await;
+        app.stop().await;
+    });
 }
 
 pub async fn rows(client: &Client) -> [i64; 3] {

@@ -46,22 +46,20 @@ macro_rules! contracts {
 
             async fn contract($app: &$crate::app::TestApp) $body
 
-            async fn run(batch_max: &str) {
+            // A plain function: compiled once, where an async one would be compiled for each contract.
+            fn hold(batch_max: &str) {
                 let settings: &[&[(&str, &str)]] = &[$($settings)?];
-                let batch = [("ONCEBOX_BATCH_MAX", batch_max)];
-                let app = $crate::app::TestApp::with(&[&settings.concat()[..], &batch].concat()).await;
-                contract(&app).await;
-                app.stop().await;
+                $crate::app::hold(batch_max, &settings.concat(), |app| Box::pin(contract(app)));
             }
 
-            #[tokio::test]
-            async fn one_by_one() {
-                run("1").await;
+            #[test]
+            fn one_by_one() {
+                hold("1");
             }
 
-            #[tokio::test]
-            async fn in_batches() {
-                run("128").await;
+            #[test]
+            fn in_batches() {
+                hold("128");
             }
         }
     )+};
