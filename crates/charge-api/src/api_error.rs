@@ -10,6 +10,7 @@ use std::time::Duration;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use domain::ChargeId;
 use domain::idempotency_key::InvalidKey;
 use serde::Serialize;
 
@@ -42,6 +43,14 @@ pub enum ApiError {
     },
     RequestInProgress {
         waited: Option<Wait>,
+    },
+    KeyExpired {
+        charge: ChargeId,
+    },
+    /// `parameter` is one of ours, `None` for one that is not known.
+    InvalidParameter {
+        parameter: Option<&'static str>,
+        why: &'static str,
     },
     InvalidBody(Invalid),
     UnsupportedMediaType,
@@ -112,6 +121,12 @@ kinds! {
     REQUEST_IN_PROGRESS: "request-in-progress", CONFLICT, true,
         "The first request with this key is still running",
         "Send the same request with the same key again after the time in Retry-After.";
+    KEY_EXPIRED: "idempotency-key-expired", CONFLICT, false,
+        "The key was used, and its answer is no longer replayed",
+        "The member charge and the Link header lead to what was charged. Another purchase needs another key.";
+    INVALID_PARAMETER: "invalid-parameter", BAD_REQUEST, false,
+        "A query parameter is not right",
+        "Correct the parameter that is named, or leave it out. A cursor is taken from next as it is.";
     INVALID_BODY: "invalid-body", BAD_REQUEST, false,
         "The body is not a charge",
         "Correct what the member errors lists. Nothing was stored: the same key may be used.";
@@ -153,7 +168,7 @@ kinds! {
         "Ask with the same key later, or tell the operator the time of the request.";
 }
 
-/// RFC 9457, with `retryable` and `errors` as extension members.
+/// RFC 9457, with extension members from `retryable` on.
 #[derive(Serialize)]
 struct Problem<'a> {
     r#type: String,
@@ -162,6 +177,12 @@ struct Problem<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
     retryable: bool,
+    /// Where the charge is that the key stands for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    charge: Option<String>,
+    /// Which query parameter is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameter: Option<&'static str>,
     #[serde(skip_serializing_if = "<[Violation]>::is_empty")]
     errors: &'a [Violation],
 }
@@ -177,6 +198,8 @@ impl ApiError {
             Self::KeyInvalid(_) | Self::KeyRepeated => &KEY_INVALID,
             Self::KeyReused { .. } => &KEY_REUSED,
             Self::RequestInProgress { .. } => &REQUEST_IN_PROGRESS,
+            Self::KeyExpired { .. } => &KEY_EXPIRED,
+            Self::InvalidParameter { .. } => &INVALID_PARAMETER,
             Self::InvalidBody(_) => &INVALID_BODY,
             Self::UnsupportedMediaType | Self::UnsupportedContentEncoding => {
                 &UNSUPPORTED_MEDIA_TYPE
@@ -205,6 +228,10 @@ impl ApiError {
             Self::UnsupportedMediaType => Some("Content-Type must be application/json".into()),
             Self::UnsupportedContentEncoding => Some("Content-Encoding must be absent".into()),
             Self::BodyTooLarge { limit } => Some(format!("the limit is {limit} bytes")),
+            Self::InvalidParameter { parameter, why } => Some(match parameter {
+                Some(parameter) => format!("{parameter} {why}"),
+                None => (*why).into(),
+            }),
             Self::Unavailable(why) | Self::Refused(Refusal::Malformed(why)) => Some((*why).into()),
             Self::Unauthenticated { .. }
             | Self::Forbidden
@@ -213,6 +240,7 @@ impl ApiError {
             | Self::KeyMissing
             | Self::KeyReused { .. }
             | Self::RequestInProgress { .. }
+            | Self::KeyExpired { .. }
             | Self::InvalidBody(_)
             | Self::BodyIncomplete
             | Self::BodyTimeout
@@ -242,6 +270,11 @@ impl ApiError {
             Self::KeyMissing | Self::KeyInvalid(_) | Self::KeyRepeated => {
                 let link = format!("</problems/{}>; rel=\"describedby\"", kind.name);
                 response.insert_header((header::LINK, link));
+            }
+            // Not Location: RFC 9110 §10.2.2 gives it a meaning for 201 and 3xx alone.
+            Self::KeyExpired { charge } => {
+                response
+                    .insert_header((header::LINK, format!("</charges/{charge}>; rel=\"related\"")));
             }
             Self::RequestInProgress { waited } => {
                 response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
@@ -275,12 +308,22 @@ impl ResponseError for ApiError {
             Self::InvalidBody(invalid) => invalid.violations(),
             _ => &[],
         };
+        let charge = match self {
+            Self::KeyExpired { charge } => Some(format!("/charges/{charge}")),
+            _ => None,
+        };
+        let parameter = match self {
+            Self::InvalidParameter { parameter, .. } => *parameter,
+            _ => None,
+        };
         let problem = Problem {
             r#type: format!("/problems/{}", kind.name),
             title: kind.title,
             status: kind.status.as_u16(),
             detail: self.detail(),
             retryable: kind.retryable,
+            charge,
+            parameter,
             errors,
         };
         let mut response = HttpResponse::build(kind.status);

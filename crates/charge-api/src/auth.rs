@@ -23,8 +23,11 @@ use crate::api_error::ApiError;
 use crate::committer::Failure;
 use crate::settings::Auth;
 
-/// What anybody may read: the pages that explain a problem, a missing key among them.
-const PUBLIC: &str = "/problems/";
+/// What anybody may read: the description of the API, and the pages that explain a problem, a missing
+/// key among them.
+fn is_public(path: &str) -> bool {
+    path == "/openapi.json" || path == "/problems" || path.starts_with("/problems/")
+}
 
 /// Keys that are remembered at a time; further ones are asked for each time. A hundred bytes each.
 const KNOWN_MAX: usize = 10_000;
@@ -35,7 +38,7 @@ pub async fn authenticate<B: MessageBody>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, actix_web::Error> {
-    if request.path().starts_with(PUBLIC) {
+    if is_public(request.path()) {
         return Ok(next.call(request).await?.map_into_left_body());
     }
     let api = request.app_data::<web::Data<Api>>().cloned();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use backon::{ExponentialBuilder, Retryable as _};
 use domain::{Endpoint, Outcome, StoredResponse};
 use futures_util::FutureExt as _;
+use store::idempotency_keys::Lifetime;
 use store::outbox::{ChargeRecord, Recorded, record_charges};
 use store::{Connection, DatabaseSettings, Pool};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -20,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::in_flight::First;
 use crate::metrics::Metrics;
-use crate::settings::{BatchSettings, Retention};
+use crate::settings::BatchSettings;
 use crate::settled;
 
 const ENDPOINT: Endpoint = Endpoint::CreateCharge;
@@ -83,7 +84,7 @@ impl Committer {
     /// [`store::Error::NoConnection`] when the database's URL cannot be read.
     pub fn start(
         settings: &BatchSettings,
-        retention: Retention,
+        lifetime: Lifetime,
         deadline: Duration,
         database: &DatabaseSettings,
         metrics: Metrics,
@@ -99,7 +100,7 @@ impl Committer {
         let (queue, waiting) = mpsc::channel(queue_max);
         let pool = Pool::new(database, "charge-api lane")?;
         let room = Arc::new(Semaphore::new(queue_max));
-        let lane = Lane { pool, room, retention, metrics: metrics.clone() };
+        let lane = Lane { pool, room, lifetime, metrics: metrics.clone() };
         let batches = Arc::new(Batches { own, lane, tasks: tasks.clone() });
         tasks.spawn(batches.run(waiting, settings.connections.into(), settings.max.into()));
         Ok(Self { queue, deadline, metrics })
@@ -215,7 +216,7 @@ impl Batches {
             None => self.own.get().await?,
         };
         let records: Vec<&ChargeRecord> = batch.iter().map(|job| &job.record).collect();
-        match record_charges(&connection, ENDPOINT, self.lane.retention.0, &records).await {
+        match record_charges(&connection, ENDPOINT, self.lane.lifetime, &records).await {
             Ok(recorded) => Ok((connection, recorded)),
             Err(error) => {
                 connection.discard();
@@ -244,7 +245,7 @@ struct Lane {
     pool: Pool,
     /// For as many charges as may wait in the queue.
     room: Arc<Semaphore>,
-    retention: Retention,
+    lifetime: Lifetime,
     metrics: Metrics,
 }
 
@@ -292,7 +293,7 @@ impl Lane {
         record: &ChargeRecord,
         own_locks_gone: Instant,
     ) -> Result<Outcome, Failure> {
-        let recorded = record_charges(connection, ENDPOINT, self.retention.0, &[record]).await?;
+        let recorded = record_charges(connection, ENDPOINT, self.lifetime, &[record]).await?;
         let recorded = recorded.into_iter().next().expect("invariant: one entry a record");
         match (outcome_of(record, &recorded), recorded) {
             (_, Recorded::SameCommandRuns) if Instant::now() < own_locks_gone => {
@@ -316,7 +317,7 @@ fn outcome_of(record: &ChargeRecord, recorded: &Recorded) -> Option<Outcome> {
             Some(Outcome::Created(answer(record)))
         }
         Recorded::Stored(stored) if stored.fingerprint == record.fingerprint => {
-            Some(stored.response.clone().map_or(Outcome::InFlight, Outcome::Replayed))
+            Some(settled::same_command(stored.clone()))
         }
         Recorded::SameCommandRuns => Some(Outcome::InFlight),
         // Which members differ is not known before the other command has committed.

@@ -1,4 +1,4 @@
-//! Creating a charge: from a valid command under a key to one of the four outcomes.
+//! Creating a charge: from a valid command under a key to one of its outcomes.
 //!
 //! 1. A request whose key is running in this process waits a moment for that one's answer, or as
 //!    long as it asks to.
@@ -37,6 +37,8 @@ pub struct Context {
     pub pool: store::Pool,
     /// How long a second request waits for the first.
     pub in_flight_wait: Duration,
+    /// An expired key is known for ever.
+    pub tombstones: bool,
 }
 
 /// A valid command, with whose it is and the trace it belongs to.
@@ -108,13 +110,11 @@ async fn judge(
 ) -> Result<Outcome, Failure> {
     let fingerprint = Fingerprint::of_charge(&command.charge);
     let lock = KeyLock::of(&command.tenant, ENDPOINT, command.key, &fingerprint);
+    let (tenant, key, tombstones) = (&command.tenant, command.key, context.tombstones);
     let connection = context.pool.get().await.map_err(Failure::from)?;
-    let probe =
-        idempotency_keys::probe(&connection, &command.tenant, ENDPOINT, command.key, lock).await?;
-    match probe {
+    match idempotency_keys::probe(&connection, tenant, ENDPOINT, key, lock, tombstones).await? {
         Probe::Stored(stored) => {
-            settled::outcome(&connection, &command.tenant, &fingerprint, &command.charge, stored)
-                .await
+            settled::outcome(&connection, tenant, &fingerprint, &command.charge, stored).await
         }
         Probe::SameCommandRuns => Ok(Outcome::InFlight),
         Probe::Free => Ok(Outcome::PayloadConflict { differing }),

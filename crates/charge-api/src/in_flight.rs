@@ -56,6 +56,11 @@ impl InFlight {
             }
         }
     }
+
+    /// Is a request with this key running, here?
+    pub fn runs(&self, operation: &Operation) -> bool {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner).contains_key(operation)
+    }
 }
 
 /// Held by the first request until its work has ended, also when its client has gone.
@@ -72,7 +77,9 @@ impl First {
             Outcome::Created(response) | Outcome::Replayed(response) => {
                 End::Settled(response.clone())
             }
-            Outcome::PayloadConflict { .. } | Outcome::InFlight => End::Open,
+            Outcome::PayloadConflict { .. } | Outcome::InFlight | Outcome::Expired { .. } => {
+                End::Open
+            }
         };
         self.end.send_replace(Some(end));
     }

@@ -13,6 +13,8 @@ use store::{DatabaseSettings, Pool};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::settings::Settings;
+
 settings::group! {
     /// Jobs.
     pub struct JobsSettings {
@@ -56,6 +58,7 @@ telemetry::metrics! {
 /// Both jobs, with connections of their own.
 pub struct Jobs {
     settings: JobsSettings,
+    tombstones: bool,
     pool: Pool,
     metrics: JobMetrics,
 }
@@ -63,16 +66,15 @@ pub struct Jobs {
 impl Jobs {
     /// # Errors
     /// When the database's URL cannot be read.
-    pub fn new(
-        settings: &JobsSettings,
-        database: &DatabaseSettings,
-        registry: &Registry,
-    ) -> Result<Self, store::Error> {
+    pub fn new(settings: &Settings, registry: &Registry) -> Result<Self, store::Error> {
+        let (database, keys) = (&settings.database, settings.idempotency.lifetime());
+        let settings = &settings.jobs;
         let url = settings.database_url.clone().unwrap_or_else(|| database.url.clone());
         // Of their own: a job never takes a connection from a request.
         let database = DatabaseSettings { url, pool_max: 2, ..database.clone() };
         Ok(Self {
             settings: settings.clone(),
+            tombstones: keys.tombstone,
             pool: Pool::new(&database, "charge-api jobs")?,
             metrics: JobMetrics::register(registry),
         })
@@ -81,9 +83,11 @@ impl Jobs {
     /// Runs until the token is cancelled. A statement cut off then is rolled back.
     pub async fn run(self, token: CancellationToken) {
         let mut jobs = JoinSet::new();
-        let Self { settings, pool, metrics } = self;
+        let Self { settings, tombstones, pool, metrics } = self;
         let retention = retention::Retention { pool: pool.clone(), metrics: metrics.clone() };
-        jobs.spawn(retention.repeat(settings.clone()));
+        // A batch of none: every key stays, and the job still tells that it comes to its end.
+        let batch_max = if tombstones { 0 } else { settings.retention_batch };
+        jobs.spawn(retention.repeat(settings.retention_interval, batch_max));
         let reconciliation = reconciliation::Reconciliation::new(pool, metrics);
         jobs.spawn(reconciliation.repeat(settings));
         token.cancelled().await;

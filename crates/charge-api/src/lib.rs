@@ -6,6 +6,7 @@
 mod api_error;
 mod auth;
 mod charge_body;
+mod charge_query;
 mod committer;
 mod create_charge;
 mod edge;
@@ -13,6 +14,8 @@ mod in_flight;
 mod jobs;
 mod limits;
 mod metrics;
+#[cfg(test)]
+mod openapi;
 mod prefer;
 mod request_body;
 mod routes;
@@ -85,7 +88,7 @@ impl App {
         let tasks = TaskTracker::new();
         let committer = Committer::start(
             &settings.batch,
-            settings.idempotency.retention,
+            settings.idempotency.lifetime(),
             settings.http.deadline,
             &settings.database,
             metrics.clone(),
@@ -96,6 +99,7 @@ impl App {
             committer,
             pool: pool.clone(),
             in_flight_wait: settings.idempotency.in_flight_wait,
+            tombstones: settings.idempotency.lifetime().tombstone,
         };
         let authenticator =
             Authenticator::new(settings.http.auth, settings.api_keys.cache_ttl, pool.clone());
@@ -108,7 +112,7 @@ impl App {
             wait_max: settings.idempotency.wait_max,
             metrics,
         });
-        let jobs = Jobs::new(&settings.jobs, &settings.database, registry)?;
+        let jobs = Jobs::new(settings, registry)?;
         let listener = TcpListener::bind(settings.http.listen)?;
         let addr = listener.local_addr()?;
         let draining = CancellationToken::new();

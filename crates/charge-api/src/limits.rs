@@ -110,9 +110,9 @@ async fn is_known(pool: &Pool, command: &Command) -> Result<bool, Failure> {
     let fingerprint = Fingerprint::of_charge(&command.charge);
     let lock = KeyLock::of(&command.tenant, endpoint, command.key, &fingerprint);
     let connection = pool.get().await?;
-    let probe =
-        idempotency_keys::probe(&connection, &command.tenant, endpoint, command.key, lock).await?;
-    match probe {
+    let (tenant, key) = (&command.tenant, command.key);
+    // A quota excludes tombstones: see `Settings`.
+    match idempotency_keys::probe(&connection, tenant, endpoint, key, lock, false).await? {
         Probe::Stored(_) | Probe::SameCommandRuns => Ok(true),
         Probe::Free => Ok(false),
     }

@@ -1,6 +1,8 @@
 //! What is served where.
 
+pub mod charge_reads;
 pub mod charges;
+pub mod description;
 pub mod problems;
 
 use std::time::Instant;
@@ -9,31 +11,51 @@ use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::middleware::Next;
 use actix_web::web::{self, ServiceConfig};
-use actix_web::{Error, HttpRequest};
+use actix_web::{Error, FromRequest, Handler, HttpRequest, Resource, Responder};
 
 use crate::Api;
 use crate::api_error::ApiError;
 
+/// A path, and the methods that are served there.
+pub struct Served {
+    pub path: &'static str,
+    /// As the header Allow has them.
+    pub allow: &'static str,
+}
+
+const CHARGES: Served = Served { path: "/charges", allow: "GET, HEAD, POST" };
+const CHARGE: Served = Served { path: "/charges/{id}", allow: "GET, HEAD" };
+const DESCRIPTION: Served = Served { path: "/openapi.json", allow: "GET, HEAD" };
+const PROBLEMS: Served = Served { path: "/problems", allow: "GET, HEAD" };
+const PROBLEM: Served = Served { path: "/problems/{name}", allow: "GET, HEAD" };
+
+#[cfg(test)]
+impl Served {
+    pub const ALL: [Self; 5] = [CHARGES, CHARGE, DESCRIPTION, PROBLEMS, PROBLEM];
+}
+
 pub fn configure(config: &mut ServiceConfig) {
     config
-        .service(
-            web::resource("/charges")
-                .route(web::post().to(charges::create))
-                .default_service(web::to(|| refuse_method("POST"))),
-        )
-        .service(
-            web::resource("/charges/{id}")
-                .route(web::get().to(charges::show))
-                .route(web::head().to(charges::show))
-                .default_service(web::to(|| refuse_method("GET, HEAD"))),
-        )
-        .service(
-            web::resource("/problems/{name}")
-                .route(web::get().to(problems::show))
-                .route(web::head().to(problems::show))
-                .default_service(web::to(|| refuse_method("GET, HEAD"))),
-        )
+        .service(read(&CHARGES, charge_reads::list).route(web::post().to(charges::create)))
+        .service(read(&CHARGE, charge_reads::show))
+        .service(read(&DESCRIPTION, description::show))
+        .service(read(&PROBLEMS, problems::index))
+        .service(read(&PROBLEM, problems::show))
         .default_service(web::to(not_found));
+}
+
+/// GET and HEAD by one handler; any method that is not added is refused.
+fn read<F, Args>(served: &Served, handler: F) -> Resource
+where
+    F: Handler<Args>,
+    Args: FromRequest + 'static,
+    F::Output: Responder + 'static,
+{
+    let allow = served.allow;
+    web::resource(served.path)
+        .route(web::get().to(handler.clone()))
+        .route(web::head().to(handler))
+        .default_service(web::to(move || refuse_method(allow)))
 }
 
 async fn refuse_method(allow: &'static str) -> Result<&'static str, ApiError> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use domain::{AmountCents, Currency};
 use settings::{ByteSize, FromSetting, Group, Reader};
 use store::DatabaseSettings;
+use store::idempotency_keys::Lifetime;
 use telemetry::{AdminSettings, LogSettings};
 
 use shutdown::ShutdownSettings;
@@ -112,11 +113,24 @@ settings::group! {
     }
 }
 
+settings::choice! {
+    /// What an idempotency key means once its retention is over.
+    pub enum AfterExpiry {
+        /// Nothing: it is new again, and the retention job removes it.
+        New = "new",
+        /// That it was used: 409 with a link to the charge, for ever. The row stays.
+        Tombstone = "tombstone",
+    }
+}
+
 settings::group! {
     /// Idempotency keys.
     pub struct IdempotencySettings {
         /// How long a key is kept. A client may retry that long without charging twice.
         retention: Retention = "idempotency.retention", default "24h", "a duration such as 24h, or never";
+        /// What an expired key gets. The same in every process: one with `new` takes expired keys over
+        /// and removes them.
+        after_expiry: AfterExpiry = "idempotency.after_expiry", default "new", "new or tombstone";
         /// How long a second request waits for the first one's answer before it gets 409: long
         /// enough for a commit that goes well.
         in_flight_wait: Duration = "idempotency.in_flight_wait", default "25ms",
@@ -139,6 +153,13 @@ settings::group! {
         /// Most charges that wait for their batch, and most that are written by themselves after
         /// their batch has failed; further ones are answered 503.
         queue: u32 = "batch.queue", default "4096", "an integer from 1 to 1000000", range 1..=1_000_000;
+    }
+}
+
+impl IdempotencySettings {
+    pub fn lifetime(&self) -> Lifetime {
+        let tombstone = self.after_expiry == AfterExpiry::Tombstone;
+        Lifetime { retention: self.retention.0, tombstone }
     }
 }
 
@@ -194,6 +215,15 @@ impl Group for Settings {
             && limits.requests_per_second == 0
         {
             reader.problem("limits.burst", "is of no use without limits.requests_per_second");
+        }
+        if let (Some(limits), Some(idempotency)) = (&limits, &idempotency)
+            && limits.live_keys > 0
+            && idempotency.after_expiry == AfterExpiry::Tombstone
+        {
+            reader.problem(
+                "limits.live_keys",
+                "would be used up for ever by the keys that idempotency.after_expiry = tombstone keeps",
+            );
         }
         Some(Self {
             http: http?,

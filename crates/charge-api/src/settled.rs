@@ -1,4 +1,4 @@
-//! What a stored key means for a command: its answer again, a conflict, or not yet finished.
+//! What a stored key means for a command: its answer again, a conflict, not yet finished, or expired.
 
 use domain::{Fingerprint, NewCharge, Outcome, TenantId};
 use store::Connection;
@@ -15,7 +15,7 @@ pub async fn outcome(
     stored: StoredKey,
 ) -> Result<Outcome, Failure> {
     if stored.fingerprint == *fingerprint {
-        return Ok(stored.response.map_or(Outcome::InFlight, Outcome::Replayed));
+        return Ok(same_command(stored));
     }
     // The fingerprint tells that they differ; the charge itself tells in what.
     let first = store::charges::find(connection, tenant, stored.charge_id).await?;
@@ -28,4 +28,13 @@ pub async fn outcome(
         charge.differing_members(&first)
     });
     Ok(Outcome::PayloadConflict { differing })
+}
+
+/// The outcome for the command that the key stands for.
+pub fn same_command(stored: StoredKey) -> Outcome {
+    match stored.response {
+        Some(_) if stored.expired => Outcome::Expired { charge: stored.charge_id },
+        Some(response) => Outcome::Replayed(response),
+        None => Outcome::InFlight,
+    }
 }

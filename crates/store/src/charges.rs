@@ -1,11 +1,14 @@
 //! The charges table. Charges are written by `outbox::record_charges`, together with their events.
 
-use domain::{AmountCents, Charge, ChargeId, ChargeStatus, Currency, Description, TenantId};
+use domain::{
+    AmountCents, Charge, ChargeId, ChargeStatus, Currency, Description, Endpoint, IdempotencyKey,
+    TenantId,
+};
 use tokio_postgres::Row;
 
 use crate::{Connection, Error, Statement};
 
-pub(crate) const STATEMENTS: &[&Statement] = &[&FIND];
+pub(crate) const STATEMENTS: &[&Statement] = &[&FIND, &FIND_BY_KEY, &LIST];
 
 const FIND: Statement = Statement::new(
     "find a charge",
@@ -25,6 +28,55 @@ pub async fn find(
 ) -> Result<Option<Charge>, Error> {
     let row = connection.query_opt(&FIND, &[&tenant.as_str(), &id.0]).await?;
     row.map(|row| read(&row).ok_or(Error::Unreadable { what: "a charge" })).transpose()
+}
+
+const FIND_BY_KEY: Statement = Statement::new(
+    "find the charge of a key",
+    "SELECT c.id, c.amount_cents, c.currency, c.description, c.status, c.created_at
+     FROM idempotency_keys k
+     JOIN charges c ON c.tenant_id = k.tenant_id AND c.id = k.charge_id
+     WHERE k.tenant_id = $1 AND k.endpoint = $2 AND k.key = $3",
+);
+
+/// The charge that the tenant's key stands for, or stood for when it has expired and is still there.
+/// No index leads from a key that is gone to its charge: it would cost every charge an insertion at
+/// a random place.
+///
+/// # Errors
+/// As [`find`].
+pub async fn find_by_key(
+    connection: &Connection,
+    tenant: &TenantId,
+    key: IdempotencyKey,
+) -> Result<Option<Charge>, Error> {
+    let endpoint = Endpoint::CreateCharge.as_str();
+    let row =
+        connection.query_opt(&FIND_BY_KEY, &[&tenant.as_str(), &endpoint, &key.uuid()]).await?;
+    row.map(|row| read(&row).ok_or(Error::Unreadable { what: "a charge" })).transpose()
+}
+
+// Ids are UUIDv7, so the primary key read backwards is newest first.
+const LIST: Statement = Statement::new(
+    "list charges",
+    "SELECT id, amount_cents, currency, description, status, created_at
+     FROM charges
+     WHERE tenant_id = $1 AND id < $2
+     ORDER BY id DESC
+     LIMIT $3",
+);
+
+/// At most `max` charges of the tenant, the newest first, from below `before` on.
+///
+/// # Errors
+/// As [`find`].
+pub async fn list(
+    connection: &Connection,
+    tenant: &TenantId,
+    before: ChargeId,
+    max: u16,
+) -> Result<Vec<Charge>, Error> {
+    let rows = connection.query(&LIST, &[&tenant.as_str(), &before.0, &i64::from(max)]).await?;
+    rows.iter().map(|row| read(row).ok_or(Error::Unreadable { what: "a charge" })).collect()
 }
 
 fn read(row: &Row) -> Option<Charge> {

@@ -43,6 +43,7 @@ pub const STATEMENTS: &[&[&Statement]] = &[
     dead_letters::STATEMENTS,
     idempotency_keys::STATEMENTS,
     inbox::STATEMENTS,
+    key_lock::STATEMENTS,
     migrate::STATEMENTS,
     outbox::STATEMENTS,
     outbox::hold::STATEMENTS,

@@ -4,14 +4,12 @@ pub mod hold;
 pub mod operate;
 pub mod relay;
 
-use std::time::Duration;
-
 use domain::{ChargeId, Endpoint, Fingerprint, IdempotencyKey, NewCharge, OutboxId, TenantId};
 use jiff::Timestamp;
 use postgres_types::ToSql;
 use uuid::Uuid;
 
-use crate::idempotency_keys::StoredKey;
+use crate::idempotency_keys::{Lifetime, StoredKey};
 use crate::key_lock::KeyLock;
 use crate::{Connection, Error, Statement};
 
@@ -57,8 +55,8 @@ pub enum Recorded {
 //    as a join it could be planned as one scan of all keys while the table is empty. A key that is
 //    not in use is claimed by the two locks of `key_lock`; CASE keeps their order. An unfinished
 //    key is in use however old it is.
-// 2. `key_row`: the unique constraint is the judge. An expired key is taken over; one that somebody
-//    else has just committed is left alone, and its record is `Unseen`.
+// 2. `key_row`: the unique constraint is the judge. An expired key is taken over, unless $6 makes it
+//    a tombstone; one that somebody else has just committed is left alone, and its record is `Unseen`.
 // 3. charge and event for the keys that were written, and only for those.
 // What a single charge costs is mostly the start of the executor, so each part counts.
 const RECORD_CHARGES: Statement = Statement::new(
@@ -77,10 +75,12 @@ const RECORD_CHARGES: Statement = Statement::new(
          )
          LEFT JOIN LATERAL (
              SELECT k.fingerprint_version, k.fingerprint AS stored_fingerprint, k.charge_id,
-                    k.response_status, k.response_content_type, k.response_location, k.response_body
+                    k.response_status, k.response_content_type, k.response_location, k.response_body,
+                    ($6 AND k.state = 'completed' AND k.expires_at <= clock_timestamp()) IS TRUE
+                        AS expired
              FROM idempotency_keys k
              WHERE k.tenant_id = r.tenant_id AND k.endpoint = $1 AND k.key = r.key
-               AND (k.expires_at IS NULL OR k.expires_at > clock_timestamp()
+               AND ($6::boolean OR k.expires_at IS NULL OR k.expires_at > clock_timestamp()
                     OR k.state <> 'completed')
              OFFSET 0
          ) AS stored ON true
@@ -106,7 +106,7 @@ const RECORD_CHARGES: Statement = Statement::new(
                 response_body = excluded.response_body,
                 created_at = excluded.created_at,
                 expires_at = excluded.expires_at
-          WHERE k.expires_at <= clock_timestamp() AND k.state = 'completed'
+          WHERE NOT $6 AND k.expires_at <= clock_timestamp() AND k.state = 'completed'
          RETURNING k.charge_id AS new_charge_id
      ),
      charge_row AS (
@@ -126,7 +126,7 @@ const RECORD_CHARGES: Statement = Statement::new(
      )
      SELECT r.fingerprint_version, r.stored_fingerprint, r.charge_id,
             r.response_status, r.response_content_type, r.response_location, r.response_body,
-            r.claim, w.new_charge_id IS NOT NULL
+            r.expired, r.claim, w.new_charge_id IS NOT NULL
      FROM request r
      LEFT JOIN key_row w USING (new_charge_id)
      ORDER BY r.position",
@@ -137,18 +137,18 @@ const RECORD_CHARGES: Statement = Statement::new(
 ///
 /// No two records may have the same key: the caller resolves those in its own process. Running it
 /// again with the same records is safe: what was written is then `Stored` under its own charge id.
-/// `retention` is how long the keys are kept; `None` is for ever.
+/// A key that has expired is written anew, or is `Stored` as a tombstone, as `lifetime` says.
 ///
 /// # Errors
 /// [`Error::Statement`]: nothing was written, unless the connection ended, and then it is unknown.
 pub async fn record_charges(
     connection: &Connection,
     endpoint: Endpoint,
-    retention: Option<Duration>,
+    lifetime: Lifetime,
     records: &[&ChargeRecord],
 ) -> Result<Vec<Recorded>, Error> {
     let rows: Vec<Row<'_>> = records.iter().map(|record| Row::of(endpoint, record)).collect();
-    let retention = retention.map(|duration| duration.as_secs_f64());
+    let retention = lifetime.retention.map(|duration| duration.as_secs_f64());
     let answers = connection
         .query(
             &RECORD_CHARGES,
@@ -158,6 +158,7 @@ pub async fn record_charges(
                 &rows,
                 &Fingerprint::VERSION,
                 &domain::ChargeEvent::CREATED,
+                &lifetime.tombstone,
             ],
         )
         .await?;
@@ -168,10 +169,10 @@ fn read(row: &tokio_postgres::Row) -> Result<Recorded, Error> {
     if let Some(stored) = StoredKey::read(row, 0)? {
         return Ok(Recorded::Stored(stored));
     }
-    Ok(match row.get(7) {
+    Ok(match row.get(8) {
         Some("same") => Recorded::SameCommandRuns,
         Some("other") => Recorded::OtherCommandRuns,
-        _ if row.get(8) => Recorded::Written,
+        _ if row.get(9) => Recorded::Written,
         _ => Recorded::Unseen,
     })
 }

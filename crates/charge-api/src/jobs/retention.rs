@@ -1,11 +1,13 @@
 //! Retention: expired keys that are completed go, in small batches. It never touches an unfinished
-//! one.
+//! one, and none at all where an expired key stays as a tombstone.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 use store::retention::{self, Batch};
 use store::{Connection, Pool};
 
-use crate::jobs::{JobMetrics, JobsSettings, note};
+use crate::jobs::{JobMetrics, note};
 
 /// Batches of one run. A run that ends there leaves the rest to the next one.
 const BATCHES_MAX: u32 = 10_000;
@@ -16,11 +18,11 @@ pub struct Retention {
 }
 
 impl Retention {
-    pub(super) async fn repeat(self, settings: JobsSettings) {
-        let mut ticks = tokio::time::interval(settings.retention_interval);
+    pub(super) async fn repeat(self, interval: Duration, batch_max: u32) {
+        let mut ticks = tokio::time::interval(interval);
         loop {
             ticks.tick().await;
-            let result = self.run_once(settings.retention_batch.into()).await;
+            let result = self.run_once(batch_max.into()).await;
             let metrics = &self.metrics;
             let (failures, success) =
                 (&metrics.retention_failures, &metrics.retention_last_success);
@@ -36,7 +38,7 @@ impl Retention {
         let connection = self.pool.get().await?;
         let mut batch = self.batch(&connection, batch_max).await?;
         for _ in 1..BATCHES_MAX {
-            if batch.deleted < batch_max {
+            if batch.deleted < batch_max || batch_max == 0 {
                 break;
             }
             batch = self.batch(&connection, batch_max).await?;

@@ -1,12 +1,11 @@
-//! POST /charges and GET /charges/{id}: from HTTP to a command, and from its outcome to HTTP.
+//! POST /charges: from HTTP to a command, and from its outcome to HTTP.
 
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, HeaderMap};
 use actix_web::{HttpRequest, HttpResponse, web};
-use domain::{ChargeId, Endpoint, IdempotencyKey, Outcome, StoredResponse};
-use uuid::Uuid;
+use domain::{Endpoint, IdempotencyKey, Outcome, StoredResponse};
 
 use crate::Api;
 use crate::api_error::ApiError;
@@ -50,32 +49,8 @@ pub async fn create(
         Outcome::Replayed(response) => Ok(answer(key, response, "true", wait)),
         Outcome::PayloadConflict { differing } => Err(ApiError::KeyReused { differing }),
         Outcome::InFlight => Err(ApiError::RequestInProgress { waited: wait }),
+        Outcome::Expired { charge } => Err(ApiError::KeyExpired { charge }),
     }
-}
-
-/// GET /charges/{id}. An id of another tenant, and what is no id at all, is not found.
-pub async fn show(
-    id: web::Path<String>,
-    principal: web::ReqData<Principal>,
-    api: web::Data<Api>,
-) -> Result<HttpResponse, ApiError> {
-    let id = charge_id(&id).ok_or(ApiError::NotFound)?;
-    let find = async {
-        let connection = api.context.pool.get().await?;
-        store::charges::find(&connection, &principal.tenant, id).await
-    };
-    let charge = tokio::time::timeout(api.http.deadline, find)
-        .await
-        .map_err(|_elapsed| ApiError::Unavailable("the request took too long"))?
-        .map_err(crate::committer::Failure::from)?
-        .ok_or(ApiError::NotFound)?;
-    Ok(HttpResponse::Ok().json(charge))
-}
-
-/// A charge has one address, so only the hyphenated form of its id is one.
-fn charge_id(text: &str) -> Option<ChargeId> {
-    let id = Uuid::try_parse(text).ok()?;
-    text.eq_ignore_ascii_case(&id.to_string()).then_some(ChargeId(id))
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<IdempotencyKey, ApiError> {

@@ -21,6 +21,8 @@ mod hold;
 mod jobs;
 mod keys;
 mod limits;
+mod listing;
+mod openapi;
 mod overlap;
 mod processes;
 mod proxy;
@@ -33,6 +35,7 @@ mod request;
 mod routing;
 mod smuggling;
 mod tenants;
+mod tombstone;
 mod waiting;
 
 /// Defines tests that each get an app of their own, once with each way of writing charges.

@@ -7,7 +7,7 @@ use crate::request::charge_as;
 
 const BODY: &str = r#"{"amountCents":4900,"currency":"USD","description":"café"}"#;
 
-const OUTCOMES: [&str; 4] = ["created", "replayed", "payload_conflict", "in_flight"];
+const OUTCOMES: [&str; 5] = ["created", "replayed", "payload_conflict", "in_flight", "expired"];
 
 contracts! {
     async fn the_same_request_again_gets_the_same_answer(app: &TestApp) {

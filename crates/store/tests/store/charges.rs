@@ -7,7 +7,7 @@ use domain::{
     TenantId,
 };
 use pg_test::TestDatabase;
-use store::idempotency_keys::{Probe, StoredKey, probe};
+use store::idempotency_keys::{Lifetime, Probe, StoredKey, probe};
 use store::key_lock::KeyLock;
 use store::outbox::{ChargeRecord, Recorded, record_charges};
 use store::{Connection, Error};
@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::{pool, until_blocked};
 
 const ENDPOINT: Endpoint = Endpoint::CreateCharge;
-const DAY: Option<Duration> = Some(Duration::from_secs(86_400));
+const DAY: Lifetime = Lifetime { retention: Some(Duration::from_secs(86_400)), tombstone: false };
 
 fn record(key: Uuid, cents: i64) -> ChargeRecord {
     let charge = NewCharge {
@@ -159,11 +159,40 @@ async fn an_expired_key_is_new_again_and_its_first_charge_stays() {
 }
 
 #[tokio::test]
+async fn a_tombstone_is_stored_for_whoever_keeps_them_and_new_for_others() {
+    let db = database().await;
+    let (connection, client) = (&db.connection, &db.client);
+    let keeping = Lifetime { tombstone: true, ..DAY };
+    let first = record(Uuid::new_v4(), 4900);
+    write(connection, &[&first]).await;
+    let lock = KeyLock::of(&first.tenant, ENDPOINT, first.key, &first.fingerprint);
+    let probed = async |tombstones| {
+        probe(connection, &first.tenant, ENDPOINT, first.key, lock, tombstones).await.unwrap()
+    };
+    assert!(matches!(probed(true).await, Probe::Stored(key) if !key.expired));
+    client.batch_execute("UPDATE idempotency_keys SET expires_at = now()").await.unwrap();
+    assert!(matches!(probed(true).await, Probe::Stored(key) if key.expired));
+    assert_eq!(probed(false).await, Probe::Free);
+
+    let again = record(first.key.uuid(), 4900);
+    let recorded = record_charges(connection, ENDPOINT, keeping, &[&again]).await.unwrap();
+    assert!(stored(&recorded[0]).expired && stored(&recorded[0]).charge_id == first.charge_id);
+    assert_eq!(rows(client).await, [1, 1, 1]);
+
+    client.batch_execute("UPDATE idempotency_keys SET state = 'in_progress'").await.unwrap();
+    let recorded = record_charges(connection, ENDPOINT, keeping, &[&again]).await.unwrap();
+    assert!(!stored(&recorded[0]).expired, "an unfinished key is not over");
+    client.batch_execute("UPDATE idempotency_keys SET state = 'completed'").await.unwrap();
+    assert_eq!(write(connection, &[&again]).await, [Recorded::Written]);
+}
+
+#[tokio::test]
 async fn a_key_kept_for_ever_has_no_end() {
     let db = database().await;
     let (connection, client) = (&db.connection, &db.client);
     let kept = record(Uuid::new_v4(), 4900);
-    record_charges(connection, ENDPOINT, None, &[&kept]).await.unwrap();
+    let for_ever = Lifetime { retention: None, tombstone: false };
+    record_charges(connection, ENDPOINT, for_ever, &[&kept]).await.unwrap();
     let expires = "SELECT expires_at IS NULL FROM idempotency_keys";
     assert!(client.query_one(expires, &[]).await.unwrap().get::<_, bool>(0));
 }
@@ -191,8 +220,12 @@ async fn while_another_process_runs_the_key_same_and_other_command_are_told_apar
     let look = |record: &ChargeRecord| {
         let lock = KeyLock::of(&record.tenant, ENDPOINT, record.key, &record.fingerprint);
         let (connection, tenant, key) = (connection, record.tenant.clone(), record.key);
-        async move { probe(connection, &tenant, ENDPOINT, key, lock).await.unwrap() }
+        async move { probe(connection, &tenant, ENDPOINT, key, lock, false).await.unwrap() }
     };
+    let held = async |key| {
+        store::key_lock::is_held(connection, &first.tenant, ENDPOINT, key).await.unwrap()
+    };
+    assert!(held(first.key).await && !held(neighbour.key).await);
     assert_eq!(look(&same).await, Probe::SameCommandRuns);
     assert_eq!(look(&other).await, Probe::Free);
     assert!(matches!(look(&neighbour).await, Probe::Stored(_)));
