@@ -26,7 +26,10 @@ use crate::settings::Auth;
 /// What anybody may read: the description of the API, and the pages that explain a problem, a missing
 /// key among them.
 fn is_public(path: &str) -> bool {
-    path == "/openapi.json" || path == "/problems" || path.starts_with("/problems/")
+    let below = |folder: &str| {
+        path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    path == "/openapi.json" || below("/docs") || below("/problems")
 }
 
 /// Keys that are remembered at a time; further ones are asked for each time. A hundred bytes each.

@@ -3,6 +3,7 @@
 pub mod charge_reads;
 pub mod charges;
 pub mod description;
+pub mod explorer;
 pub mod problems;
 
 use std::time::Instant;
@@ -26,6 +27,9 @@ pub struct Served {
 const CHARGES: Served = Served { path: "/charges", allow: "GET, HEAD, POST" };
 const CHARGE: Served = Served { path: "/charges/{id}", allow: "GET, HEAD" };
 const DESCRIPTION: Served = Served { path: "/openapi.json", allow: "GET, HEAD" };
+/// For people, and no operations of the API: the description leaves them out.
+const EXPLORER: Served = Served { path: "/docs", allow: "GET, HEAD" };
+const EXPLORER_FILE: Served = Served { path: "/docs/{file:.*}", allow: "GET, HEAD" };
 const PROBLEMS: Served = Served { path: "/problems", allow: "GET, HEAD" };
 const PROBLEM: Served = Served { path: "/problems/{name}", allow: "GET, HEAD" };
 
@@ -39,6 +43,8 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(read(&CHARGES, charge_reads::list).route(web::post().to(charges::create)))
         .service(read(&CHARGE, charge_reads::show))
         .service(read(&DESCRIPTION, description::show))
+        .service(read(&EXPLORER, explorer::redirect))
+        .service(read(&EXPLORER_FILE, explorer::show))
         .service(read(&PROBLEMS, problems::index))
         .service(read(&PROBLEM, problems::show))
         .default_service(web::to(not_found));

@@ -34,4 +34,25 @@ contracts! {
             }
         }
     }
+
+    with &[("ONCEBOX_AUTH", "api_keys")];
+    async fn swagger_ui_comes_whole_from_the_binary_and_loads_nothing_from_elsewhere(app: &TestApp) {
+        let moved = app.send(&get("/docs")).await;
+        assert_eq!((moved.status, moved.header("location")), (308, Some("/docs/")));
+        let page = app.send(&get("/docs/")).await;
+        let policy = page.header("content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+        let page = String::from_utf8(page.body).unwrap();
+        let named = page.split(['"', '\'']).filter(|text| text.ends_with(".js") || text.ends_with(".css"));
+        let files: Vec<&str> = named.map(|file| file.trim_start_matches("./")).collect();
+        assert!(files.contains(&"swagger-ui-bundle.js"), "{files:?}");
+        for file in files {
+            let served = app.send(&get(&format!("/docs/{file}"))).await;
+            assert!(served.status == 200 && !served.body.is_empty(), "{file}");
+        }
+        let start = app.send(&get("/docs/swagger-initializer.js")).await;
+        assert!(String::from_utf8(start.body).unwrap().contains("/openapi.json"));
+        app.send(&get("/docs/no-such-file")).await.assert_problem(404, "not-found");
+        app.send(&get("/docs/../charges")).await.assert_problem(404, "not-found");
+    }
 }
