@@ -14,8 +14,10 @@ mod context;
 mod faults;
 mod idempotency;
 mod outbox;
+mod outbox_contract;
 mod processes;
 mod servers;
+mod verification;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -34,8 +36,10 @@ fn main() -> ExitCode {
     let trials = [
         idempotency::trials(&shared),
         outbox::trials(&shared),
+        outbox_contract::trials(&shared),
         consumer::trials(&shared),
         servers::trials(&shared),
+        verification::trials(&shared),
         processes::trials(&shared),
         attack::trials(&shared),
         faults::trials(&shared),

@@ -71,6 +71,15 @@ impl Topic {
         Ok(())
     }
 
+    /// What the topic's retention does to its oldest records.
+    pub async fn delete_before(&self, partition: i32, offset: i64) -> Result<()> {
+        let mut before = TopicPartitionList::new();
+        before.add_partition_offset(&self.name, partition, Offset::Offset(offset))?;
+        let options = AdminOptions::new().operation_timeout(Some(REQUEST_LIMIT));
+        let deleted = admin(&self.brokers)?.delete_records(&before, &options).await?;
+        deleted.elements().iter().try_for_each(|it| it.error().context("deleting records"))
+    }
+
     /// Every record from the beginning to where the topic ends now, partition by partition.
     pub async fn read_all(&self) -> Result<Vec<Record>> {
         let topic = self.clone();

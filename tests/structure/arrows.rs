@@ -29,7 +29,7 @@ const DEV_ONLY: &[&str] = &["pg-test"];
 /// A dependency and the only crates that may link it. Tests may look at a table through
 /// tokio-postgres, so dev-dependencies do not count.
 const FENCES: &[(&str, &[&str])] = &[
-    ("rdkafka", &["outbox-relay", "inbox", "e2e"]),
+    ("rdkafka", &["outbox-relay", "inbox", "ops", "e2e"]),
     ("actix-web", &["charge-api", "telemetry", "e2e"]),
     ("tokio-postgres", &["store", "pg-test", "e2e"]),
     ("deadpool-postgres", &["store", "e2e"]),

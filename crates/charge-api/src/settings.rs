@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use domain::{AmountCents, Currency};
-use settings::{ByteSize, FromSetting, Group, Reader};
+use settings::{ByteSize, FromSetting, Group, Reader, Retention};
 use store::DatabaseSettings;
 use store::idempotency_keys::Lifetime;
 use telemetry::{AdminSettings, LogSettings};
@@ -160,22 +160,6 @@ impl IdempotencySettings {
     pub fn lifetime(&self) -> Lifetime {
         let tombstone = self.after_expiry == AfterExpiry::Tombstone;
         Lifetime { retention: self.retention.0, tombstone }
-    }
-}
-
-/// How long a key is kept; `None` is for ever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention(pub Option<Duration>);
-
-impl FromSetting for Retention {
-    fn from_setting(text: &str) -> Result<Self, String> {
-        match text {
-            "never" => Ok(Self(None)),
-            _ => match Duration::from_setting(text)? {
-                Duration::ZERO => Err("keeps no key at all".into()),
-                duration => Ok(Self(Some(duration))),
-            },
-        }
     }
 }
 

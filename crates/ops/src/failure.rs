@@ -18,6 +18,9 @@ pub enum Failure {
     Migrate(#[from] MigrateError),
     #[error(transparent)]
     Store(#[from] store::Error),
+    /// Kafka does not answer, or not us.
+    #[error("the topic could not be read: {0}")]
+    Kafka(String),
     /// Says what to do instead.
     #[error("{0}")]
     Usage(String),
@@ -57,6 +60,10 @@ impl Failure {
             Self::Migrate(error) if error.is_unavailable() => {
                 Some("see whether PostgreSQL answers at database.url, then run it again")
             }
+            Self::Kafka(_) => Some(
+                "see whether the brokers of kafka.brokers answer, and take this user (kafka.security_protocol \
+                 and what goes with it), then run it again",
+            ),
             _ => None,
         }
     }
@@ -64,6 +71,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Usage(_) => USAGE,
+            Self::Kafka(_) => UNAVAILABLE,
             Self::Store(error) if error.is_unavailable() => UNAVAILABLE,
             Self::Migrate(error) if error.is_unavailable() => UNAVAILABLE,
             Self::Logging(_) | Self::Migrate(_) | Self::Store(_) | Self::Refused(_) => SOFTWARE,

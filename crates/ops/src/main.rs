@@ -6,6 +6,7 @@
 mod answer;
 mod dead_letters;
 mod failure;
+mod kafka;
 mod keys;
 mod migrate;
 mod operator;
@@ -28,7 +29,7 @@ const EXIT_CODES: &str = "Exit codes:
   0   done, or nothing wrong found
   1   looked, and the answer is no: something is wrong, missing or not there
   64  wrong arguments or settings, or a change without --yes
-  69  the database is away
+  69  the database or Kafka is away
   70  failed; the message says what to do
 
 ";

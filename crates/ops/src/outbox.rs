@@ -2,6 +2,7 @@
 
 mod change;
 mod shown;
+mod verify;
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -31,6 +32,8 @@ pub enum Verb {
     Discard(change::Discard),
     /// Publish published rows once more: same id, a header `replay`.
     Replay(change::Replay),
+    /// Prove that every published row is in Kafka, and everything in Kafka in the outbox.
+    Verify(verify::Arguments),
 }
 
 #[derive(Debug, Args)]
@@ -110,6 +113,7 @@ pub async fn run(settings: &Settings, verb: &Verb) -> Result<Answer, Failure> {
         Verb::Park(arguments) => change::park(settings, &pool, arguments).await,
         Verb::Discard(arguments) => change::discard(settings, &pool, arguments).await,
         Verb::Replay(arguments) => change::replay(settings, &pool, arguments).await,
+        Verb::Verify(arguments) => verify::run(settings, &pool, arguments).await,
     }
 }
 

@@ -40,6 +40,7 @@ fn answer(format: Format, report: &Report) -> Answer {
     let counts = Kind::ALL.map(|kind| (kind.as_label(), report.count(kind)));
     let json = json!({
         "clean": report.is_clean(),
+        "eventsKeptSince": report.events_kept_since,
         "checked": { "charges": report.charges, "events": report.events, "keys": report.keys },
         "mismatches": counts.iter().map(|(kind, count)| ((*kind).to_owned(), json!(count)))
             .collect::<serde_json::Map<_, _>>(),
@@ -50,6 +51,9 @@ fn answer(format: Format, report: &Report) -> Answer {
     Answer::new(format, &json, || {
         let Report { charges, events, keys, .. } = report;
         let mut text = format!("checked {charges} charges, {events} charge events, {keys} keys\n");
+        if let Some(since) = report.events_kept_since {
+            text.push_str(&format!("charges from before {since:.0} are left out: retention has deleted events of that time\n"));
+        }
         if report.is_clean() {
             text.push_str("no mismatch\n");
             return text;

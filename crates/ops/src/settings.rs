@@ -1,12 +1,15 @@
-//! What the tool has to know: where the database is, and who runs it.
+//! What the tool has to know: where the database and Kafka are, and who runs it.
 
 use settings::{Group, Reader};
 use store::DatabaseSettings;
 use telemetry::LogSettings;
 
+use crate::kafka::KafkaSettings;
+
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub database: DatabaseSettings,
+    pub kafka: KafkaSettings,
     pub operator: OperatorSettings,
     pub log: LogSettings,
 }
@@ -25,7 +28,8 @@ impl Group for Settings {
         reader.among_others();
         // One verb, one connection at a time; reading a page of a big table may take a while.
         reader.default("database.pool_max", "2");
-        let (database, operator, log) = (reader.group(), reader.group(), reader.group());
-        Some(Self { database: database?, operator: operator?, log: log? })
+        let (database, kafka) = (reader.group(), reader.group());
+        let (operator, log) = (reader.group(), reader.group());
+        Some(Self { database: database?, kafka: kafka?, operator: operator?, log: log? })
     }
 }

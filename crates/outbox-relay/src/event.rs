@@ -1,16 +1,12 @@
 //! A row as the record Kafka gets: CloudEvents, Kafka binding, binary mode. The payload is the
 //! row's bytes as they are; what the row says of itself goes into headers.
-//!
-//! This is also where a row that breaks the outbox's contract is found out.
 
 use std::collections::BTreeMap;
 
 use rdkafka::message::{Header, OwnedHeaders};
 use store::outbox::relay::OutboxRecord;
 
-/// A key is compared and hashed all along the way; ids are tens of bytes.
-const AGGREGATE_ID_BYTES_MAX: usize = 1024;
-const EVENT_TYPE_BYTES_MAX: usize = 255;
+use crate::contract;
 
 /// What is sent of a row.
 pub struct Event<'a> {
@@ -27,29 +23,14 @@ impl<'a> Event<'a> {
     /// # Errors
     /// Why the row can never be sent as it is.
     pub fn of(record: &'a OutboxRecord, source: &'a str) -> Result<Self, String> {
-        let named = [
-            ("aggregate_id", &record.aggregate_id, AGGREGATE_ID_BYTES_MAX),
-            ("event_type", &record.event_type, EVENT_TYPE_BYTES_MAX),
-        ];
-        for (column, value, bytes_max) in named {
-            if value.is_empty() {
-                return Err(format!("{column} is empty"));
-            }
-            if value.len() > bytes_max {
-                return Err(format!("{column} has {} bytes, more than {bytes_max}", value.len()));
-            }
-        }
+        contract::check(record)?;
         let Some(payload) = &record.payload else {
             let bytes = record.payload_bytes;
             return Err(format!(
                 "the payload has {bytes} bytes, more than kafka.message_bytes_max"
             ));
         };
-        let extra = match &record.headers {
-            None => BTreeMap::new(),
-            Some(json) => serde_json::from_str(json)
-                .map_err(|_| "headers is not an object of texts".to_owned())?,
-        };
+        let extra = contract::headers(record)?;
         Ok(Self { seq: record.seq, key: &record.aggregate_id, payload, record, source, extra })
     }
 

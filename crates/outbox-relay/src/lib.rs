@@ -5,6 +5,7 @@
 
 mod backlog;
 mod backoff;
+mod contract;
 mod destination;
 mod event;
 mod exchange;
@@ -16,6 +17,7 @@ mod publisher;
 mod pulse;
 mod reach;
 mod relay;
+mod retention;
 mod service;
 mod settings;
 
@@ -25,5 +27,6 @@ pub use leases::{Keeper, Leases};
 pub use metrics::Metrics;
 pub use publisher::{ErrorClass, Publisher};
 pub use relay::{Pass, Relay};
+pub use retention::{Retention, RetentionSettings};
 pub use service::{Error, Service};
 pub use settings::{Compression, KafkaSettings, RelaySettings, SecurityProtocol, Settings};

@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::publisher::Publisher;
 use crate::pulse::Pulse;
 use crate::relay::Relay;
+use crate::retention::Retention;
 use crate::settings::Settings;
 
 /// How much longer than the server's own limit a statement is waited for: past that the connection
@@ -45,6 +46,7 @@ pub struct Service {
     keeper: Arc<Keeper>,
     leases: Arc<Leases>,
     backlog: BacklogMetrics,
+    retention: Arc<Retention>,
     pulse: Arc<Pulse>,
     database: Condition,
     looping: Condition,
@@ -61,6 +63,8 @@ impl Service {
         readiness: &Readiness,
     ) -> Result<Self, Error> {
         let pool = Pool::new(&settings.database, "outbox-relay").map_err(Error::Pool)?;
+        let retention = Retention::new(&settings.retention, &settings.database, registry)
+            .map_err(Error::Pool)?;
         let publisher = Publisher::new(&settings.kafka).map_err(Error::Kafka)?;
         let metrics = Metrics::register(registry);
         let id = new_relay_id();
@@ -77,6 +81,7 @@ impl Service {
             keeper: Arc::new(keeper),
             leases,
             backlog: BacklogMetrics::register(registry),
+            retention: Arc::new(retention),
             pulse: Arc::default(),
             database,
             looping: readiness.condition("loop"),
@@ -142,6 +147,8 @@ impl Service {
         let (backlog, pool) = (self.backlog.clone(), self.pool.clone());
         let interval = self.settings.relay.backlog_interval;
         tasks.spawn(async move { backlog.run(&pool, interval).await });
+        let retention = Arc::clone(&self.retention);
+        tasks.spawn(async move { retention.run().await });
         let (pulse, looping) = (Arc::clone(&self.pulse), self.looping.clone());
         tasks.spawn(async move { pulse.watch(looping).await });
         tasks

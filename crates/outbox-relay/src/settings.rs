@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use settings::{ByteSize, Group, Reader, Secret};
 
+use crate::retention::RetentionSettings;
+
 /// Everything that can be set.
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub database: store::DatabaseSettings,
     pub kafka: KafkaSettings,
     pub relay: RelaySettings,
+    pub retention: RetentionSettings,
     pub admin: telemetry::AdminSettings,
     pub log: telemetry::LogSettings,
     pub shutdown: shutdown::ShutdownSettings,
@@ -106,6 +109,7 @@ impl Group for Settings {
         reader.default("admin.listen", "127.0.0.1:9465");
         let (database, kafka, relay) = (reader.group(), reader.group(), reader.group());
         let (admin, log, shutdown) = (reader.group(), reader.group(), reader.group());
+        let retention = reader.group();
         let (kafka, relay): (KafkaSettings, RelaySettings) = (kafka?, relay?);
         let mut fits = true;
         // A record is sent only while the lease outlasts its time-out, and leases are renewed
@@ -132,6 +136,7 @@ impl Group for Settings {
             database: database?,
             kafka,
             relay,
+            retention: retention?,
             admin: admin?,
             log: log?,
             shutdown: shutdown?,

@@ -21,7 +21,7 @@ pub use group::{Group, Presence, Spec, within};
 pub use problem::{Origin, Problem, Problems};
 pub use reader::{Entry, Reader};
 pub use secret::Secret;
-pub use value::{ByteSize, FromSetting};
+pub use value::{ByteSize, FromSetting, Retention};
 
 use sources::{File, Sources};
 

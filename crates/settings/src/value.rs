@@ -32,6 +32,23 @@ impl FromSetting for Duration {
     }
 }
 
+/// How long something is kept; `None` is for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention(pub Option<Duration>);
+
+impl FromSetting for Retention {
+    /// A duration, or `never`.
+    fn from_setting(text: &str) -> Result<Self, String> {
+        match text {
+            "never" => Ok(Self(None)),
+            _ => match Duration::from_setting(text)? {
+                Duration::ZERO => Err("keeps nothing at all".into()),
+                duration => Ok(Self(Some(duration))),
+            },
+        }
+    }
+}
+
 /// A number of bytes: `512B`, `16KiB`, `4MiB`, `1GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(u64);

@@ -63,6 +63,11 @@ impl Error {
         self.sqlstate() == Some(&SqlState::LOCK_NOT_AVAILABLE)
     }
 
+    /// A row does not keep to what its table demands.
+    pub fn is_check_violation(&self) -> bool {
+        self.sqlstate() == Some(&SqlState::CHECK_VIOLATION)
+    }
+
     /// A table or column of this version is not there.
     pub fn is_schema_missing(&self) -> bool {
         matches!(self.sqlstate(), Some(&SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN))

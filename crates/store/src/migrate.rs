@@ -40,6 +40,9 @@ pub const MIGRATIONS: &[Migration] = migrations![
     "0010_operator_actions.sql",
     "0011_charge_record.sql",
     "0012_inbox_partitions.sql",
+    "0013_outbox_contract.sql",
+    "0014_outbox_contract_holds.sql",
+    "0015_outbox_retention.sql",
 ];
 
 /// Runs a file's statements one by one outside a transaction, for what PostgreSQL refuses inside

@@ -3,6 +3,8 @@
 pub mod hold;
 pub mod operate;
 pub mod relay;
+pub mod retention;
+pub mod verify;
 
 use domain::{ChargeId, Endpoint, Fingerprint, IdempotencyKey, NewCharge, OutboxId, TenantId};
 use jiff::Timestamp;

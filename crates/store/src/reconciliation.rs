@@ -12,6 +12,7 @@ use domain::ChargeEvent;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use crate::outbox::retention::{self, CLOCKS_APART};
 use crate::{Connection, Error, Statement};
 
 pub(crate) const STATEMENTS: &[&Statement] = &[
@@ -66,6 +67,8 @@ pub struct Report {
     pub charges: u64,
     pub events: u64,
     pub keys: u64,
+    /// Charges from before may have lost their events to retention, and were left out.
+    pub events_kept_since: Option<Timestamp>,
     /// The first [`NAMED_MAX`].
     pub named: Vec<Mismatch>,
     counts: [u64; Kind::ALL.len()],
@@ -121,7 +124,8 @@ const DISCARDED: Statement = Statement::new(
      WHERE tenant_id = $1 AND id > $2 ORDER BY id LIMIT $3",
 );
 
-/// Charges without an event, of those whose ids were minted since then.
+/// Charges without an event, of those whose ids were minted since then, and whose events retention
+/// cannot have deleted.
 ///
 /// # Errors
 /// [`Error::Statement`].
@@ -130,7 +134,8 @@ pub async fn charges(
     since: Option<Timestamp>,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let start = since.map_or(Uuid::nil(), |since| first_id_of(millis_of(since)));
+    report.events_kept_since = events_kept_since(connection).await?;
+    let start = since.max(report.events_kept_since).map_or(Uuid::nil(), first_id_since);
     let mut tenant = String::new();
     while let Some(row) = connection.query_opt(&NEXT_CHARGE_TENANT, &[&tenant]).await? {
         tenant = row.get(0);
@@ -152,10 +157,18 @@ pub async fn charges(
         if !lonely.is_empty() {
             remove_told(connection, &tenant, Uuid::nil(), Uuid::max(), &mut lonely).await?;
             remove_discarded(connection, &tenant, &mut lonely).await?;
+            // Retention has gone on meanwhile.
+            let kept = events_kept_since(connection).await?.map_or(Uuid::nil(), first_id_since);
+            lonely.retain(|charge| *charge >= kept);
         }
         report.add(Kind::ChargeWithoutEvent, &tenant, lonely);
     }
     Ok(())
+}
+
+async fn events_kept_since(connection: &Connection) -> Result<Option<Timestamp>, Error> {
+    let removed_before = retention::removed_before(connection).await?;
+    Ok(removed_before.and_then(|before| before.checked_add(CLOCKS_APART).ok()))
 }
 
 /// Takes out of `charges` those that an event between the two ids tells of.
@@ -225,7 +238,7 @@ pub async fn events(
     since: Option<Timestamp>,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let start = since.map_or(Uuid::nil(), |since| first_id_of(millis_of(since)));
+    let start = since.map_or(Uuid::nil(), first_id_since);
     let mut tenant = String::new();
     while let Some(row) = connection.query_opt(&NEXT_OUTBOX_TENANT, &[&tenant]).await? {
         tenant = row.get(0);
@@ -320,6 +333,6 @@ fn first_id_of(millis: u64) -> Uuid {
     Uuid::from_u128(u128::from(millis) << 80)
 }
 
-fn millis_of(time: Timestamp) -> u64 {
-    u64::try_from(time.as_millisecond()).unwrap_or_default()
+fn first_id_since(time: Timestamp) -> Uuid {
+    first_id_of(u64::try_from(time.as_millisecond()).unwrap_or_default())
 }

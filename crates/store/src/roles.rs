@@ -24,12 +24,27 @@ pub const ROLES: &[Role] = &[
     ),
     (
         "oncebox_relay",
-        &[migrate::STATEMENTS, outbox::relay::STATEMENTS, outbox_buckets::STATEMENTS],
+        &[
+            migrate::STATEMENTS,
+            outbox::relay::STATEMENTS,
+            outbox::retention::STATEMENTS,
+            outbox_buckets::STATEMENTS,
+        ],
     ),
     (
         "oncebox_consumer",
         &[dead_letters::STATEMENTS, inbox::STATEMENTS, migrate::STATEMENTS, receipts::STATEMENTS],
     ),
-    ("oncebox_jobs", &[migrate::STATEMENTS, reconciliation::STATEMENTS, retention::STATEMENTS]),
+    (
+        "oncebox_jobs",
+        &[
+            migrate::STATEMENTS,
+            outbox::retention::READER_STATEMENTS,
+            reconciliation::STATEMENTS,
+            retention::STATEMENTS,
+        ],
+    ),
     ("oncebox_readonly", &[migrate::STATEMENTS]),
+    // Whoever it is, its statements are its own.
+    ("oncebox_writer", &[]),
 ];

@@ -162,6 +162,19 @@ async fn choose(
     Ok(rows)
 }
 
+/// PostgreSQL quotes the whole row, payload and all.
+fn explain(error: store::Error) -> Failure {
+    if !error.is_check_violation() {
+        return error.into();
+    }
+    Failure::Refused(
+        "one of these rows breaks the contract of the outbox (docs/OUTBOX.md) and can never be \
+         published; nothing was changed: take the others by their ids, and see its last error \
+         with `oncebox outbox list`"
+            .into(),
+    )
+}
+
 /// What is to be done to which rows.
 struct Plan<'a> {
     verb: &'static str,
@@ -232,7 +245,7 @@ impl Plan<'_> {
                     .into(),
             ));
         }
-        let rows = operate::change(&tx, change, &self.rows).await?;
+        let rows = operate::change(&tx, change, &self.rows).await.map_err(explain)?;
         let action = format!("outbox {}", self.verb);
         let action = Action { operator, action: &action, arguments: &self.arguments };
         audit::record(&tx, id, action, rows).await?;

@@ -11,6 +11,7 @@ mod keys;
 mod migrate;
 mod outbox;
 mod reconcile;
+mod verify;
 
 use std::process::{Command, Output};
 
@@ -48,9 +49,14 @@ async fn oncebox(url: &str, arguments: &[&str]) -> Run {
 }
 
 async fn oncebox_as(user: Option<&str>, url: &str, arguments: &[&str]) -> Run {
+    let user = user.map(|user| ("USER", user));
+    oncebox_in(&[("DATABASE_URL", url)].into_iter().chain(user).collect::<Vec<_>>(), arguments)
+        .await
+}
+
+async fn oncebox_in(environment: &[(&str, &str)], arguments: &[&str]) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncebox"));
-    command.env_clear().env("DATABASE_URL", url).args(arguments);
-    command.envs(user.map(|user| ("USER", user)));
+    command.env_clear().envs(environment.iter().copied()).args(arguments);
     // Not on the runtime's thread: the connections of a test are driven there.
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
     let Output { status, stdout, stderr } = output.unwrap();

@@ -74,6 +74,48 @@ async fn rows_are_listed_by_state_and_filter_without_their_payload() {
 }
 
 #[tokio::test]
+async fn a_parked_row_that_breaks_the_contract_cannot_be_retried_and_is_not_quoted() {
+    let database = pg_test::database().await;
+    let client = database.client().await;
+    events(&client).await;
+    park_first(&client).await;
+    client
+        .batch_execute("UPDATE outbox SET event_type = '' WHERE parked_at IS NOT NULL")
+        .await
+        .unwrap();
+
+    let run = oncebox(&database.url(), &["outbox", "retry", "--all"]).await.ends_with(70);
+
+    assert!(run.stderr.contains("docs/OUTBOX.md"), "{run:?}");
+    let payload = "canary-payload".bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert!(!run.stderr.contains(&payload[..8]), "{run:?}");
+    assert_eq!(count(&client, "outbox WHERE parked_at IS NOT NULL").await, 1);
+}
+
+#[tokio::test]
+async fn published_rows_are_listed_in_the_order_and_within_the_times_of_publishing() {
+    let database = pg_test::database().await;
+    let client = database.client().await;
+    events(&client).await;
+    for (id, hour) in [(IDS[0], 3), (IDS[1], 1), (IDS[2], 2)] {
+        let mark =
+            format!("UPDATE outbox SET published_at = '2026-01-01 0{hour}:00Z' WHERE id = '{id}'");
+        client.batch_execute(&mark).await.unwrap();
+    }
+    for (times, expected) in [
+        (&[][..], &[IDS[1], IDS[2], IDS[0]][..]),
+        (&["--from", "2026-01-01T02:00:00Z"][..], &[IDS[2], IDS[0]][..]),
+        (&["--to", "2026-01-01T02:00:00Z"][..], &[IDS[1]][..]),
+    ] {
+        let arguments = [&["outbox", "list", "--state", "published", "--json"], times].concat();
+        let answer = oncebox(&database.url(), &arguments).await.ends_with(0).json();
+        let rows = answer["rows"].as_array().unwrap();
+        let ids: Vec<_> = rows.iter().map(|row| row["id"].as_str().unwrap()).collect();
+        assert_eq!(ids, expected, "{times:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_longer_than_a_page_is_whole() {
     let database = pg_test::database().await;
     let many = "INSERT INTO outbox (aggregate_id, event_type, payload, published_at)

@@ -1,9 +1,7 @@
 //! The failure table of the relay: whose fault it was decides what happens to a row.
 
-use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
-use serde_json::json;
-
 use crate::rig::{NewRow, Rig, eventually};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 /// Lets a record time out soon.
 const IMPATIENT: [(&str, &str); 1] = [("ONCEBOX_KAFKA_MESSAGE_TIMEOUT", "300ms")];
@@ -65,36 +63,6 @@ async fn an_oversize_row_is_parked_and_holds_its_aggregate_and_no_other() {
     let records = rig.records().await;
     let held: Vec<_> = records.iter().filter(|it| it.key == "held").map(|it| it.id()).collect();
     assert_eq!(held[1..], [culprit.to_string(), behind.to_string()]);
-}
-
-#[tokio::test]
-async fn rows_that_break_the_contract_are_parked_with_a_reason() {
-    let rig = Rig::new().await;
-    let long = "x".repeat(2000);
-    rig.insert(&NewRow::of("")).await;
-    rig.insert(&NewRow::of(&long)).await;
-    rig.insert(&NewRow { event_type: "", ..NewRow::of("a-1") }).await;
-    rig.insert(&NewRow { event_type: &long, ..NewRow::of("a-2") }).await;
-    rig.insert(&NewRow { headers: json!(["no", "object"]), ..NewRow::of("a-3") }).await;
-    rig.insert(&NewRow { headers: json!({"traceparent": 1}), ..NewRow::of("a-4") }).await;
-    rig.insert(&NewRow::of("good")).await;
-    rig.member(&[]).await.until_drained(&rig).await;
-    assert_eq!(rig.published().await, 1);
-    let rows = rig
-        .client
-        .query("SELECT last_error FROM outbox WHERE parked_at IS NOT NULL ORDER BY seq", &[]);
-    let errors: Vec<String> = rows.await.unwrap().iter().map(|row| row.get(0)).collect();
-    assert_eq!(
-        errors,
-        [
-            "aggregate_id is empty",
-            "aggregate_id has 2000 bytes, more than 1024",
-            "event_type is empty",
-            "event_type has 2000 bytes, more than 255",
-            "headers is not an object of texts",
-            "headers is not an object of texts",
-        ]
-    );
 }
 
 #[tokio::test]

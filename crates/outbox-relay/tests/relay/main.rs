@@ -7,9 +7,11 @@
     reason = "a test ends at what it did not expect; it mints the ids of its own rows"
 )]
 
+mod contract;
 mod ending;
 mod events;
 mod failures;
 mod leases;
 mod order;
+mod retention;
 mod rig;

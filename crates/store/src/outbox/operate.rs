@@ -139,10 +139,15 @@ const PARKED: Statement = Statement::new(
     ),
 );
 
-// By the primary key: no index of published rows is kept for an operator, every charge would pay.
+// By outbox_published, which is retention's; what was marked at one time is sorted by itself.
 const PUBLISHED: Statement = Statement::new(
     "list published rows",
-    page!("(tenant_id, id) > ($7, $8)", "tenant_id, id", "published_at"),
+    page!(
+        "published_at >= coalesce($7::timestamptz, $5, '-infinity') AND published_at < coalesce($6::timestamptz, 'infinity')
+         AND (published_at, tenant_id, id) > (coalesce($7::timestamptz, '-infinity'), $8, $9)",
+        "published_at, tenant_id, id",
+        "published_at"
+    ),
 );
 
 /// At most `rows_max` rows in this state that match. All rows in the state are looked through, page
@@ -189,6 +194,7 @@ async fn page(
     let last_id = last.map_or(nil, |last| last.id);
     let last_seq = last.map_or(no_seq, |last| last.seq);
     let last_bucket = last.map_or(no_bucket, |last| last.bucket);
+    let last_published = last.and_then(|last| last.published_at);
     let statement = match state {
         State::Pending => {
             params.extend([&last_bucket as &(dyn ToSql + Sync), &last_seq]);
@@ -199,7 +205,7 @@ async fn page(
             &PARKED
         }
         State::Published => {
-            params.extend([&last_tenant as &(dyn ToSql + Sync), &last_id]);
+            params.extend([&last_published as &(dyn ToSql + Sync), &last_tenant, &last_id]);
             &PUBLISHED
         }
     };

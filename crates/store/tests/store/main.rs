@@ -11,6 +11,7 @@ mod charges;
 mod connections;
 mod inbox;
 mod migrations;
+mod outbox_contract;
 mod retention;
 mod roles;
 mod statements;

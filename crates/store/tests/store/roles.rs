@@ -55,7 +55,7 @@ async fn no_role_may_do_what_is_not_its_business() {
             "oncebox_relay",
             &[
                 "INSERT INTO outbox DEFAULT VALUES",
-                "DELETE FROM outbox",
+                "DELETE FROM outbox_discarded",
                 "UPDATE outbox SET payload = ''",
                 "SELECT amount_cents FROM charges",
                 "SELECT key FROM idempotency_keys",
@@ -97,6 +97,18 @@ async fn no_role_may_do_what_is_not_its_business() {
                 "DELETE FROM inbox",
                 "SELECT sha256 FROM api_keys",
                 "SELECT grant_to_roles()",
+            ],
+        ),
+        (
+            "oncebox_writer",
+            &[
+                "SELECT FROM outbox WHERE payload IS NULL",
+                "INSERT INTO outbox (aggregate_id, event_type, payload, published_at) VALUES ('a', 'A', '', now())",
+                "INSERT INTO outbox (aggregate_id, event_type, payload, seq) OVERRIDING SYSTEM VALUE VALUES ('a', 'A', '', 1)",
+                "UPDATE outbox SET payload = ''",
+                "DELETE FROM outbox",
+                "INSERT INTO charges DEFAULT VALUES",
+                "SELECT amount_cents FROM charges",
             ],
         ),
     ] {

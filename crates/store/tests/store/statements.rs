@@ -8,7 +8,7 @@ use tokio_postgres::SimpleQueryMessage;
 const GROWING: [(&str, &[&str]); 6] = [
     ("idempotency_keys", &["key", "expires_at"]),
     ("charges", &["id"]),
-    ("outbox", &["id", "bucket", "aggregate_id"]),
+    ("outbox", &["id", "bucket", "aggregate_id", "published_at"]),
     ("inbox", &["event_id"]),
     ("receipts", &["id"]),
     ("dead_letters", &["id"]),
