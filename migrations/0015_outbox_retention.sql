@@ -1,5 +1,5 @@
 -- no-transaction
--- Published rows are deleted after a while (docs/decisions/0010). The binary before this one deletes
+-- Published rows are deleted after a while (docs/decisions/0009). The binary before this one deletes
 -- none and does not miss any of this.
 
 -- Up to when rows may have been deleted: whoever misses one from before then learns nothing by it.
