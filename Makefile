@@ -23,6 +23,7 @@ test: ## Format, lints and every test, against real PostgreSQL and real Apache K
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
 	$(CARGO) build --release --workspace --locked
 	$(STACK) exec -- $(CARGO) test --release --workspace --locked --no-fail-fast $(ARGS)
+	env -u DATABASE_URL $(STACK) exec --no-kafka -- tests/contract/run.sh
 
 stack: build ## Run all of it for trying by hand (ARGS="--apis 2 --relays 2 --consumers 2 --brokers 1")
 	@exec $(STACK) up $(ARGS)

@@ -41,6 +41,7 @@ has_package() {
 has_postgres || missing="$missing postgresql"
 has_java || missing="$missing default-jdk-headless"
 has_maven || missing="$missing maven"
+if [ "${1:-}" = test ] && ! python3 -c 'import ensurepip' 2>/dev/null; then missing="$missing python3-venv"; fi
 command -v setpriv >/dev/null || missing="$missing util-linux"
 command -v curl >/dev/null || missing="$missing curl"
 command -v dpkg-query >/dev/null || {
