@@ -180,7 +180,14 @@ fn read(mut bytes: &[u8]) -> Result<Vec<Uuid>> {
         let text = String::from_utf8_lossy(body);
         match status {
             100 => {}
-            200 => ensure!(header("content-type") == Some("text/plain; charset=utf-8")),
+            // The page of a problem, or a page of charges.
+            200 => {
+                let kind = header("content-type").context("a type")?;
+                ensure!(
+                    ["text/plain; charset=utf-8", "application/json"].contains(&kind),
+                    "{head}"
+                );
+            }
             201 => {
                 let body: serde_json::Value = serde_json::from_slice(body)?;
                 let id = body["id"].as_str().context("an id")?.parse()?;

@@ -85,7 +85,7 @@ contracts! {
             (format!("cursor={cursor}="), "cursor"),
             (format!("cursor={cursor}AAAA"), "cursor"),
             (format!("cursor={}", &cursor[1..]), "cursor"),
-            (format!("cursor=A{}", &cursor[1..]), "cursor"),
+            (format!("cursor=B{}", &cursor[1..]), "cursor"),
             (format!("cursor={cursor}&cursor={cursor}"), "cursor"),
             ("idempotencyKey=".into(), "idempotencyKey"),
             ("idempotencyKey=canary".into(), "idempotencyKey"),

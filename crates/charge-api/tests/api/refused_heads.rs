@@ -136,7 +136,7 @@ contracts! {
         for request in [
             head("/charges/1").without("Host"),
             head("/canary").with("Connection", "close"),
-            head("/charges").with("Connection", "close"),
+            head("/charges?canary").with("Connection", "close"),
         ] {
             let mut connection = app.connect().await;
             connection.send(&request.bytes()).await;
