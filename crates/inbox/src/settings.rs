@@ -1,28 +1,9 @@
 //! The settings of an inbox: where its events come from, and how they are applied.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use settings::{Group, Reader, Secret};
+use settings::{Group, KafkaSecurity, Reader};
 use store::DatabaseSettings;
-
-settings::choice! {
-    /// How the brokers are spoken to.
-    pub enum SecurityProtocol {
-        Plaintext = "plaintext",
-        Ssl = "ssl",
-        SaslPlaintext = "sasl_plaintext",
-        SaslSsl = "sasl_ssl",
-    }
-}
-
-settings::choice! {
-    pub enum SaslMechanism {
-        Plain = "PLAIN",
-        ScramSha256 = "SCRAM-SHA-256",
-        ScramSha512 = "SCRAM-SHA-512",
-    }
-}
 
 settings::group! {
     /// Where the events come from.
@@ -42,18 +23,7 @@ settings::group! {
         max_poll_interval: Duration = "kafka.max_poll_interval", default "5m",
             "a duration from 6s to 1h, not below kafka.session_timeout",
             range Duration::from_secs(6)..=Duration::from_secs(3600);
-        /// How the brokers are spoken to.
-        security_protocol: SecurityProtocol = "kafka.security_protocol", default "plaintext",
-            "plaintext, ssl, sasl_plaintext or sasl_ssl";
-        /// How this client authenticates itself.
-        sasl_mechanism: Option<SaslMechanism> = "kafka.sasl_mechanism", optional,
-            "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512";
-        /// User name for SASL.
-        sasl_username: Option<String> = "kafka.sasl_username", optional, "a text";
-        /// Password for SASL.
-        sasl_password: Option<Secret> = "kafka.sasl_password", optional, "a text";
-        /// File with the certificates to trust (PEM); without it the system's.
-        ssl_ca_location: Option<PathBuf> = "kafka.ssl_ca_location", optional, "a path";
+        group security: KafkaSecurity;
     }
 }
 
@@ -137,22 +107,6 @@ fn contradictions(
     }
     if u64::try_from(consumer.concurrency).is_ok_and(|most| most > u64::from(database.pool_max)) {
         reader.problem("consumer.concurrency", "is above database.pool_max");
-    }
-    let sasl = match kafka.security_protocol {
-        SecurityProtocol::SaslPlaintext | SecurityProtocol::SaslSsl => true,
-        SecurityProtocol::Plaintext | SecurityProtocol::Ssl => false,
-    };
-    let given = [
-        ("kafka.sasl_mechanism", kafka.sasl_mechanism.is_some()),
-        ("kafka.sasl_username", kafka.sasl_username.is_some()),
-        ("kafka.sasl_password", kafka.sasl_password.is_some()),
-    ];
-    for (key, given) in given {
-        if sasl && !given {
-            reader.problem(key, "is required by kafka.security_protocol");
-        } else if given && !sasl {
-            reader.problem(key, "has no use without a sasl_ kafka.security_protocol");
-        }
     }
 }
 

@@ -271,23 +271,10 @@ fn client_config(settings: &KafkaSettings, application: &str) -> ClientConfig {
 
 /// How the brokers are reached, whatever is asked of them.
 pub(crate) fn connection(settings: &KafkaSettings) -> ClientConfig {
-    let mut config = ClientConfig::new();
+    let mut config: ClientConfig = settings.security.properties().into_iter().collect();
     config
         .set("bootstrap.servers", settings.brokers.join(","))
         .set("socket.keepalive.enable", "true")
-        .set("log.connection.close", "false")
-        .set("security.protocol", settings.security_protocol.as_str());
-    if let Some(mechanism) = settings.sasl_mechanism {
-        config.set("sasl.mechanism", mechanism.as_str());
-    }
-    if let Some(username) = &settings.sasl_username {
-        config.set("sasl.username", username);
-    }
-    if let Some(password) = &settings.sasl_password {
-        config.set("sasl.password", password.expose());
-    }
-    if let Some(path) = &settings.ssl_ca_location {
-        config.set("ssl.ca.location", path.to_string_lossy());
-    }
+        .set("log.connection.close", "false");
     config
 }

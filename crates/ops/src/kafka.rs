@@ -1,7 +1,6 @@
 //! A topic read from one offset to another, without a group and without leaving a trace.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use rdkafka::consumer::{Consumer as _, ConsumerContext, StreamConsumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
-use settings::Secret;
+use settings::KafkaSecurity;
 
 use crate::failure::Failure;
 
@@ -21,16 +20,6 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// After how long without a record, while some must come, the reading is given up.
 const SILENCE_LIMIT: Duration = Duration::from_secs(30);
 
-settings::choice! {
-    /// How the brokers are spoken to.
-    pub enum SecurityProtocol {
-        Plaintext = "plaintext",
-        Ssl = "ssl",
-        SaslPlaintext = "sasl_plaintext",
-        SaslSsl = "sasl_ssl",
-    }
-}
-
 settings::group! {
     /// Kafka, under the names that the services have for it. Only `outbox verify` needs it.
     pub struct KafkaSettings {
@@ -38,23 +27,7 @@ settings::group! {
         brokers: Option<String> = "kafka.brokers" env "KAFKA_BROKERS", optional, "host:port, comma separated";
         /// The topic that is verified when --topic does not say.
         topic: String = "kafka.topic", default "charges.events", "a topic's name";
-        /// How the brokers are spoken to.
-        security_protocol: SecurityProtocol = "kafka.security_protocol", default "plaintext",
-            "plaintext, ssl, sasl_plaintext or sasl_ssl";
-        /// SASL mechanism.
-        sasl_mechanism: Option<String> = "kafka.sasl_mechanism", optional, "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512";
-        /// SASL user.
-        sasl_username: Option<String> = "kafka.sasl_username", optional, "text";
-        /// SASL password.
-        sasl_password: Option<Secret> = "kafka.sasl_password", optional, "text";
-        /// Certificate authority of the brokers; without it, the system's.
-        ssl_ca_location: Option<PathBuf> = "kafka.ssl_ca_location", optional, "a PEM file";
-        /// Certificate of this client.
-        ssl_certificate_location: Option<PathBuf> = "kafka.ssl_certificate_location", optional, "a PEM file";
-        /// Private key of this client.
-        ssl_key_location: Option<PathBuf> = "kafka.ssl_key_location", optional, "a PEM file";
-        /// Password of the private key.
-        ssl_key_password: Option<Secret> = "kafka.ssl_key_password", optional, "text";
+        group security: KafkaSecurity;
     }
 }
 
@@ -65,7 +38,7 @@ impl KafkaSettings {
                 "the topic is in Kafka: give KAFKA_BROKERS, or kafka.brokers in the file".into(),
             ));
         };
-        let mut config = ClientConfig::new();
+        let mut config: ClientConfig = self.security.properties().into_iter().collect();
         config
             .set("bootstrap.servers", brokers)
             .set("client.id", "oncebox")
@@ -76,24 +49,7 @@ impl KafkaSettings {
             .set("enable.partition.eof", "true")
             .set("auto.offset.reset", "error")
             .set("allow.auto.create.topics", "false")
-            .set("queued.max.messages.kbytes", "32768")
-            .set("security.protocol", self.security_protocol.as_str());
-        let path =
-            |path: &Option<PathBuf>| path.as_ref().map(|it| it.to_string_lossy().into_owned());
-        let secret = |secret: &Option<Secret>| secret.as_ref().map(|it| it.expose().to_owned());
-        for (key, value) in [
-            ("sasl.mechanism", self.sasl_mechanism.clone()),
-            ("sasl.username", self.sasl_username.clone()),
-            ("sasl.password", secret(&self.sasl_password)),
-            ("ssl.ca.location", path(&self.ssl_ca_location)),
-            ("ssl.certificate.location", path(&self.ssl_certificate_location)),
-            ("ssl.key.location", path(&self.ssl_key_location)),
-            ("ssl.key.password", secret(&self.ssl_key_password)),
-        ] {
-            if let Some(value) = value {
-                config.set(key, value);
-            }
-        }
+            .set("queued.max.messages.kbytes", "32768");
         Ok(config)
     }
 }

@@ -29,4 +29,4 @@ pub use publisher::{ErrorClass, Publisher};
 pub use relay::{Pass, Relay};
 pub use retention::{Retention, RetentionSettings};
 pub use service::{Error, Service};
-pub use settings::{Compression, KafkaSettings, RelaySettings, SecurityProtocol, Settings};
+pub use settings::{Compression, KafkaSettings, RelaySettings, Settings};

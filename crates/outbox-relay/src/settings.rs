@@ -1,9 +1,8 @@
 //! The relay's settings, and which of them must fit together.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use settings::{ByteSize, Group, Reader, Secret};
+use settings::{ByteSize, Group, KafkaSecurity, Reader};
 
 use crate::retention::RetentionSettings;
 
@@ -53,16 +52,6 @@ settings::choice! {
     }
 }
 
-settings::choice! {
-    /// How brokers are spoken to.
-    pub enum SecurityProtocol {
-        Plaintext = "plaintext",
-        Ssl = "ssl",
-        SaslPlaintext = "sasl_plaintext",
-        SaslSsl = "sasl_ssl",
-    }
-}
-
 settings::group! {
     /// Kafka.
     pub struct KafkaSettings {
@@ -84,23 +73,7 @@ settings::group! {
         queue_records: u32 = "kafka.queue_records", default "100000", "an integer from 1 to 1000000", range 1..=1_000_000;
         /// How batches are compressed.
         compression: Compression = "kafka.compression", default "lz4", "none, lz4 or zstd";
-        /// How brokers are spoken to.
-        security_protocol: SecurityProtocol = "kafka.security_protocol", default "plaintext",
-            "plaintext, ssl, sasl_plaintext or sasl_ssl";
-        /// SASL mechanism.
-        sasl_mechanism: Option<String> = "kafka.sasl_mechanism", optional, "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512";
-        /// SASL user.
-        sasl_username: Option<String> = "kafka.sasl_username", optional, "text";
-        /// SASL password.
-        sasl_password: Option<Secret> = "kafka.sasl_password", optional, "text";
-        /// Certificate authority of the brokers; without it, the system's.
-        ssl_ca_location: Option<PathBuf> = "kafka.ssl_ca_location", optional, "a PEM file";
-        /// Certificate of this client.
-        ssl_certificate_location: Option<PathBuf> = "kafka.ssl_certificate_location", optional, "a PEM file";
-        /// Private key of this client.
-        ssl_key_location: Option<PathBuf> = "kafka.ssl_key_location", optional, "a PEM file";
-        /// Password of the private key.
-        ssl_key_password: Option<Secret> = "kafka.ssl_key_password", optional, "text";
+        group security: KafkaSecurity;
     }
 }
 

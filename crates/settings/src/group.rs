@@ -49,8 +49,9 @@ pub fn within<T: PartialOrd>(range: RangeInclusive<T>, value: &T) -> Result<(), 
 /// `name: Type = "key" [env "NAME"], default "text" | required | optional, "what is allowed"
 /// [, range LOW..=HIGH] [, check FUNCTION];` where an optional field's type is an `Option` and
 /// FUNCTION is `fn(&Type) -> Result<(), String>`; its error completes the sentence "the value …".
+/// A further group is a field `group name: Struct;` after those.
 /// `check FUNCTION` after the struct is for settings that contradict each other:
-/// `fn(&Struct) -> Result<(), (&'static str, String)>`, with the key that the problem is noted for.
+/// `fn(&Struct) -> Vec<(&'static str, String)>`, with the key that each problem is noted for.
 #[macro_export]
 macro_rules! group {
     (@presence required) => { $crate::Presence::Required };
@@ -70,6 +71,7 @@ macro_rules! group {
                 $presence:ident $($default:literal)?, $allowed:literal
                 $(, range $range:expr)? $(, check $check:expr)?;
             )+
+            $( group $inner:ident: $inner_type:ty; )*
         }
         $(check $agree:expr)?
     ) => {
@@ -77,6 +79,7 @@ macro_rules! group {
         #[derive(Debug, Clone)]
         $vis struct $name {
             $( $(#[doc = $help])+ pub $field: $type, )+
+            $( pub $inner: $inner_type, )*
         }
 
         impl $crate::Group for $name {
@@ -95,9 +98,10 @@ macro_rules! group {
                         Ok(())
                     });
                 )+
-                let group = Self { $( $field: $field? ),+ };
+                $( let $inner: Option<$inner_type> = reader.group(); )*
+                let group = Self { $( $field: $field?, )+ $( $inner: $inner?, )* };
                 $(
-                    if let Err((key, why)) = $agree(&group) {
+                    for (key, why) in $agree(&group) {
                         reader.problem(key, why);
                     }
                 )?

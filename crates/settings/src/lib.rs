@@ -7,6 +7,7 @@
 
 mod cli;
 mod group;
+mod kafka;
 mod problem;
 mod reader;
 mod secret;
@@ -18,6 +19,7 @@ mod tests;
 
 pub use cli::{Cli, Invocation};
 pub use group::{Group, Presence, Spec, within};
+pub use kafka::{KafkaSecurity, SaslMechanism, SecurityProtocol};
 pub use problem::{Origin, Problem, Problems};
 pub use reader::{Entry, Reader};
 pub use secret::Secret;

@@ -1,6 +1,7 @@
 //! Settings are tested through `load` and `Cli::interpret`, without the process environment.
 
 mod cli;
+mod kafka;
 mod values;
 mod wrong;
 

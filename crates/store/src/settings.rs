@@ -43,7 +43,7 @@ fn readable(url: &Secret) -> Result<(), String> {
     }
 }
 
-fn agree(settings: &DatabaseSettings) -> Result<(), (&'static str, String)> {
-    let server = tls::server(Target::from(settings));
-    server.map(|_server| ()).map_err(|wrong| (wrong.key, wrong.why))
+fn agree(settings: &DatabaseSettings) -> Vec<(&'static str, String)> {
+    let wrong = tls::server(Target::from(settings)).err();
+    wrong.map(|wrong| (wrong.key, wrong.why)).into_iter().collect()
 }

@@ -60,12 +60,11 @@ impl Drop for Client {
 }
 
 fn config(settings: &KafkaSettings, batching: Batching) -> ClientConfig {
-    let mut config = ClientConfig::new();
+    let mut config: ClientConfig = settings.security.properties().into_iter().collect();
     let timeout_ms = settings.message_timeout.as_millis();
     config
         .set("bootstrap.servers", &settings.brokers)
         .set("client.id", "outbox-relay")
-        .set("security.protocol", settings.security_protocol.as_str())
         // Idempotence brings acks=all, endless retries and at most five requests on their way,
         // which together keep each partition's order.
         .set("enable.idempotence", "true")
@@ -89,22 +88,6 @@ fn config(settings: &KafkaSettings, batching: Batching) -> ClientConfig {
         .set("statistics.interval.ms", "0");
     if batching == Batching::Alone {
         config.set("batch.num.messages", "1");
-    }
-    for (key, value) in [
-        ("sasl.mechanism", settings.sasl_mechanism.as_deref()),
-        ("sasl.username", settings.sasl_username.as_deref()),
-        ("sasl.password", settings.sasl_password.as_ref().map(settings::Secret::expose)),
-        ("ssl.ca.location", settings.ssl_ca_location.as_deref().and_then(|path| path.to_str())),
-        (
-            "ssl.certificate.location",
-            settings.ssl_certificate_location.as_deref().and_then(|path| path.to_str()),
-        ),
-        ("ssl.key.location", settings.ssl_key_location.as_deref().and_then(|path| path.to_str())),
-        ("ssl.key.password", settings.ssl_key_password.as_ref().map(settings::Secret::expose)),
-    ] {
-        if let Some(value) = value {
-            config.set(key, value);
-        }
     }
     config
 }
