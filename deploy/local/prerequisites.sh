@@ -42,6 +42,7 @@ has_postgres || missing="$missing postgresql"
 has_java || missing="$missing default-jdk-headless"
 has_maven || missing="$missing maven"
 if [ "${1:-}" = test ] && ! python3 -c 'import ensurepip' 2>/dev/null; then missing="$missing python3-venv"; fi
+if [ "${1:-}" = test ] && ! command -v openssl >/dev/null; then missing="$missing openssl"; fi
 command -v setpriv >/dev/null || missing="$missing util-linux"
 command -v curl >/dev/null || missing="$missing curl"
 command -v dpkg-query >/dev/null || {

@@ -13,6 +13,7 @@ mod consumer;
 mod context;
 mod faults;
 mod idempotency;
+mod kafka_security;
 mod outbox;
 mod outbox_contract;
 mod processes;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         processes::trials(&shared),
         attack::trials(&shared),
         faults::trials(&shared),
+        kafka_security::trials(&shared),
     ];
     let trials = trials.into_iter().flatten().collect();
     let conclusion = libtest_mimic::run(&arguments, trials);

@@ -14,7 +14,8 @@ use crate::context::{Context, tests};
 
 tests![a_topic_is_proven_by_its_times_and_as_far_back_as_it_goes];
 
-async fn verify(stack: &Stack, arguments: &[&str]) -> Result<Value> {
+/// Its answer, with further variables in its environment.
+pub async fn verify(stack: &Stack, more: &[(String, String)], arguments: &[&str]) -> Result<Value> {
     let wiring = &stack.wiring;
     let output = Command::new(checkout::binary("oncebox")?)
         .args(["outbox", "verify", "--json", "--topic", &wiring.topic])
@@ -22,6 +23,7 @@ async fn verify(stack: &Stack, arguments: &[&str]) -> Result<Value> {
         .env_clear()
         .env("DATABASE_URL", &wiring.database_url)
         .env("KAFKA_BROKERS", &wiring.kafka_brokers)
+        .envs(more.iter().cloned())
         .kill_on_drop(true)
         .output()
         .await?;
@@ -56,7 +58,7 @@ async fn a_topic_is_proven_by_its_times_and_as_far_back_as_it_goes(
     for (arguments, expected) in
         [(&[][..], 30), (&["--to", &between][..], 20), (&["--from", &between][..], 10)]
     {
-        let report = verify(&stack, arguments).await?;
+        let report = verify(&stack, &[], arguments).await?;
         let found = (report["records"].as_i64(), report["rowsProven"].as_i64());
         assert_eq!(found, (Some(expected), Some(expected)), "{arguments:?}: {report}");
         assert_eq!(report["topicProvableSince"], Value::Null);
@@ -67,7 +69,7 @@ async fn a_topic_is_proven_by_its_times_and_as_far_back_as_it_goes(
     let row = database.query_one(gone, &[]).await?;
     let (gone, offset): (i64, i64) = (row.get(0), row.get(1));
     context.topic(&stack.wiring).delete_before(0, offset).await?;
-    let report = verify(&stack, &[]).await?;
+    let report = verify(&stack, &[], &[]).await?;
     assert_eq!(report["rowsBeforeTheTopic"].as_i64(), Some(gone), "{report}");
     assert_eq!(report["rowsProven"].as_i64(), Some(30 - gone), "{report}");
     ensure!(report["topicProvableSince"].is_string(), "{report}");

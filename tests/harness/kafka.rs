@@ -15,6 +15,7 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 
 use crate::checkout;
 use crate::kafka_jars::Jars;
+use crate::kafka_security::Security;
 use crate::logs::Log;
 use crate::ports;
 use crate::process::{Process, Spec, take_ended};
@@ -33,17 +34,25 @@ pub struct Kafka {
 struct Node {
     name: String,
     port: u16,
+    secured_port: u16,
     argv: Vec<String>,
     log: Log,
     process: Option<Process>,
 }
 
 impl Kafka {
-    /// Formats and starts a cluster of `size` nodes below `home`.
-    pub async fn start(jars: &Jars, home: &Path, logs: &Path, size: usize) -> Result<Self> {
+    /// Formats and starts a cluster of `size` nodes below `home`, with a secured listener beside
+    /// the plain one if there is something to secure it with.
+    pub async fn start(
+        jars: &Jars,
+        home: &Path,
+        logs: &Path,
+        size: usize,
+        security: Option<&Security>,
+    ) -> Result<Self> {
         ensure!((1..=9).contains(&size), "a cluster of {size} brokers: 1 to 9 are possible");
         for attempt in 1.. {
-            let mut kafka = Self::prepare(jars, home, logs, size).await?;
+            let mut kafka = Self::prepare(jars, home, logs, size, security).await?;
             match kafka.start_again().await {
                 Ok(()) => return Ok(kafka),
                 Err(_) if attempt < ports::ATTEMPTS && kafka.lost_a_port() => {}
@@ -55,9 +64,17 @@ impl Kafka {
 
     /// `host:port` of every node, for `bootstrap.servers`.
     pub fn brokers(&self) -> String {
-        let addresses: Vec<_> =
-            self.nodes.iter().map(|n| format!("127.0.0.1:{}", n.port)).collect();
-        addresses.join(",")
+        self.addresses(|node| node.port)
+    }
+
+    /// The same of the secured listener.
+    pub fn secured_brokers(&self) -> String {
+        self.addresses(|node| node.secured_port)
+    }
+
+    fn addresses(&self, port: impl Fn(&Node) -> u16) -> String {
+        let addresses = self.nodes.iter().map(|node| format!("127.0.0.1:{}", port(node)));
+        addresses.collect::<Vec<_>>().join(",")
     }
 
     pub fn size(&self) -> usize {
@@ -123,27 +140,35 @@ impl Kafka {
         self.nodes.iter().any(|node| node.log.contains("Address already in use"))
     }
 
-    async fn prepare(jars: &Jars, home: &Path, logs: &Path, size: usize) -> Result<Self> {
+    async fn prepare(
+        jars: &Jars,
+        home: &Path,
+        logs: &Path,
+        size: usize,
+        security: Option<&Security>,
+    ) -> Result<Self> {
         let mut listeners = Vec::with_capacity(size);
         for _ in 0..size {
-            listeners.push(ports::free::<2>()?);
+            listeners.push(ports::free::<3>()?);
         }
         // Kafka wants 16 bytes in URL-safe base64; 21 hex digits and an `A` are just that.
         let cluster_id = format!("{}A", &uuid::Uuid::new_v4().simple().to_string()[..21]);
         let mut nodes = Vec::with_capacity(size);
-        for (index, [port, _]) in listeners.iter().enumerate() {
+        for (index, [port, _, secured_port]) in listeners.iter().enumerate() {
             let dir = home.join(format!("node-{}-{port}", index + 1));
             fs::create_dir_all(&dir)?;
             let file = dir.join("server.properties");
-            fs::write(&file, properties(index, &listeners, &dir))?;
+            fs::write(&file, properties(index, &listeners, &dir, security))?;
             let name = format!("kafka-{}", index + 1);
             let log = Log::new(logs, &name);
             let argv = java(jars, size, &["kafka.Kafka", &file.to_string_lossy()])?;
-            nodes.push((Node { name, port: *port, argv, log, process: None }, file));
+            let (port, secured_port) = (*port, *secured_port);
+            nodes.push((Node { name, port, secured_port, argv, log, process: None }, file));
         }
         // A Java program each, so side by side.
-        try_join_all(nodes.iter().map(|(node, file)| format(jars, node, file, &cluster_id)))
-            .await?;
+        let format =
+            nodes.iter().map(|(node, file)| format(jars, node, file, &cluster_id, security));
+        try_join_all(format).await?;
         Ok(Self { nodes: nodes.into_iter().map(|(node, _)| node).collect() })
     }
 }
@@ -155,17 +180,25 @@ impl Drop for Kafka {
     }
 }
 
-async fn format(jars: &Jars, node: &Node, properties: &Path, cluster_id: &str) -> Result<()> {
+async fn format(
+    jars: &Jars,
+    node: &Node,
+    properties: &Path,
+    cluster_id: &str,
+    security: Option<&Security>,
+) -> Result<()> {
     let file = properties.to_string_lossy();
-    let argv =
+    let mut argv =
         java(jars, 1, &["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", &file])?;
+    argv.extend(security.into_iter().flat_map(Security::format_arguments));
     let spec = Spec::server("kafka-format", argv, node.log.path().to_owned());
     let status = Process::spawn(&spec)?.wait(START_LIMIT).await.context("kafka-format hangs")?;
     ensure!(status.success(), "formatting {} ended with {status}\n{}", node.name, node.log.tail());
     Ok(())
 }
 
-fn java(jars: &Jars, size: usize, rest: &[&str]) -> Result<Vec<String>> {
+/// The command line of a Java program beside, or of, a cluster of so many nodes.
+pub(crate) fn java(jars: &Jars, size: usize, rest: &[&str]) -> Result<Vec<String>> {
     let program = std::env::var("JAVA_HOME").map_or_else(
         |_| "java".into(),
         |home| PathBuf::from(home).join("bin/java").to_string_lossy().into_owned(),
@@ -180,22 +213,28 @@ fn java(jars: &Jars, size: usize, rest: &[&str]) -> Result<Vec<String>> {
     Ok(argv)
 }
 
-fn properties(index: usize, listeners: &[[u16; 2]], dir: &Path) -> String {
+fn properties(
+    index: usize,
+    listeners: &[[u16; 3]],
+    dir: &Path,
+    security: Option<&Security>,
+) -> String {
     let size = listeners.len();
     let replicas = size.min(3);
     // A record is acknowledged when it is on two brokers, where there are three.
     let in_sync = if replicas == 3 { 2 } else { 1 };
-    let [port, controller] = listeners[index];
+    let [port, controller, secured_port] = listeners[index];
+    let secured = security.map(|_| format!(",SASL_SSL://127.0.0.1:{secured_port}"));
     let voters: Vec<String> = listeners
         .iter()
         .enumerate()
-        .map(|(other, [_, port])| format!("{}@127.0.0.1:{port}", other + 1))
+        .map(|(other, [_, port, _])| format!("{}@127.0.0.1:{port}", other + 1))
         .collect();
     let mut text = format!(
         "process.roles=broker,controller\n\
          node.id={}\n\
          controller.quorum.voters={}\n\
-         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
+         listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}{}\n\
          controller.listener.names=CONTROLLER\n\
          log.dirs={}\n\
          auto.create.topics.enable=false\n\
@@ -204,6 +243,7 @@ fn properties(index: usize, listeners: &[[u16; 2]], dir: &Path) -> String {
          min.insync.replicas={in_sync}\n",
         index + 1,
         voters.join(","),
+        secured.unwrap_or_default(),
         dir.join("log").display(),
     );
     for prefix in ["offsets.topic", "transaction.state.log", "share.coordinator.state.topic"] {
@@ -214,7 +254,7 @@ fn properties(index: usize, listeners: &[[u16; 2]], dir: &Path) -> String {
     for prefix in ["transaction.state.log", "share.coordinator.state.topic"] {
         let _infallible = writeln!(text, "{prefix}.min.isr={in_sync}");
     }
-    text
+    text + &security.map(Security::properties).unwrap_or_default()
 }
 
 /// How many brokers the cluster itself says are there; 0 when nobody answers.

@@ -15,6 +15,7 @@ pub mod eventually;
 pub mod hold;
 pub mod kafka;
 pub mod kafka_jars;
+pub mod kafka_security;
 pub mod ledger;
 pub mod logs;
 pub mod metrics;

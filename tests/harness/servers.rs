@@ -56,7 +56,8 @@ impl Servers {
                 return Ok(None);
             };
             let jars = Jars::find()?;
-            let kafka = Kafka::start(&jars, &run_dir.path().join("kafka"), logs, size).await?;
+            let home = run_dir.path().join("kafka");
+            let kafka = Kafka::start(&jars, &home, logs, size, None).await?;
             Ok::<_, anyhow::Error>(Some((kafka, jars)))
         };
         let (postgres, kafka) = tokio::try_join!(private_postgres, private_kafka)?;

@@ -27,6 +27,8 @@ struct State {
     assigned: BTreeSet<i32>,
     paused: BTreeSet<i32>,
     joined: bool,
+    /// Why the last connection that failed did, until one holds.
+    complaint: Option<String>,
     /// No broker answers, until one does.
     unreachable: Option<String>,
     /// The brokers refuse what is asked of them, until partitions are assigned.
@@ -41,6 +43,7 @@ impl GroupMember {
             assigned: BTreeSet::new(),
             paused: BTreeSet::new(),
             joined: false,
+            complaint: None,
             unreachable: None,
             refused: None,
             polled: Instant::now(),
@@ -159,16 +162,24 @@ impl ConsumerContext for GroupMember {
 impl ClientContext for GroupMember {
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::warn!(%error, reason, "kafka");
+        let mut state = self.state();
         match error.rdkafka_error_code() {
+            // That none is left says less than what became of the last one.
             Some(RDKafkaErrorCode::AllBrokersDown) => {
-                self.state().unreachable = Some(reason.to_owned());
+                state.unreachable = state.complaint.clone().or_else(|| Some(reason.to_owned()));
             }
             Some(
                 RDKafkaErrorCode::Authentication
-                | RDKafkaErrorCode::UnknownTopicOrPartition
+                | RDKafkaErrorCode::SSL
+                | RDKafkaErrorCode::BrokerTransportFailure,
+            ) => {
+                state.complaint = Some(reason.to_owned());
+            }
+            Some(
+                RDKafkaErrorCode::UnknownTopicOrPartition
                 | RDKafkaErrorCode::TopicAuthorizationFailed
                 | RDKafkaErrorCode::GroupAuthorizationFailed,
-            ) => self.state().refused = Some(reason.to_owned()),
+            ) => state.refused = Some(reason.to_owned()),
             // One connection of several, or something that the client repairs by itself.
             _ => {}
         }
@@ -177,6 +188,7 @@ impl ClientContext for GroupMember {
     fn stats(&self, statistics: Statistics) {
         let mut state = self.state();
         if statistics.brokers.values().any(|broker| broker.state == "UP") {
+            state.complaint = None;
             state.unreachable = None;
         }
         let Some(topic) = statistics.topics.get(&self.topic) else { return };

@@ -171,6 +171,8 @@ impl Topic {
                     self.open.remove(&partition);
                     continue;
                 }
+                // The client asks for the group that it was made to name. Nobody may need to join it.
+                Ok(Err(error)) if of_the_group(&error) => continue,
                 Ok(Err(error)) => return Err(self.away(&error)),
                 Ok(Ok(message)) => message,
             };
@@ -192,13 +194,21 @@ impl Topic {
     }
 }
 
+fn of_the_group(error: &KafkaError) -> bool {
+    error.rdkafka_error_code() == Some(RDKafkaErrorCode::GroupAuthorizationFailed)
+}
+
 /// The last thing that the client complained about: a wrong password shows there only.
 #[derive(Default)]
 struct Complaints(Mutex<Option<String>>);
 
 impl ClientContext for Complaints {
-    fn error(&self, _: KafkaError, reason: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+    fn error(&self, error: KafkaError, reason: &str) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // That no broker is left says less than what became of the last one.
+        if last.is_none() || error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
+            *last = Some(reason.to_owned());
+        }
     }
 }
 

@@ -121,10 +121,10 @@ impl Publisher {
     }
 
     /// Why the producer can send nothing more, if it cannot.
-    pub fn fatal_error(&self) -> Option<String> {
+    pub fn fatal_error(&self) -> Option<Failure> {
         self.clients()
             .find_map(|client| client.producer().client().fatal_error())
-            .map(|(code, reason)| format!("{code}: {reason}"))
+            .map(|(code, reason)| Failure::fatal(code, &reason))
     }
 
     /// The last error that was not about one record, such as a wrong password: its records only

@@ -327,13 +327,17 @@ impl Relay {
 
     /// Replaces a producer that can send nothing more, and asks for the topic now and then.
     async fn look_after_kafka(&mut self, now: Instant) {
-        if let Some(reason) = self.publisher.fatal_error() {
-            self.replace_producer(now, reason);
+        if let Some(failure) = self.publisher.fatal_error() {
+            // One whose predecessor failed a moment ago would do no better.
+            if self.destination.permit(now) != Permit::None {
+                self.replace_producer(now, &failure);
+            }
         } else if now >= self.sweep_at
             && let Some(sent) = self.in_flight.oldest_sent()
             && now - sent > self.settings.kafka.message_timeout + REPORT_DELAY_MAX
         {
-            self.replace_producer(now, "the Kafka client does not report on its records".into());
+            let reason = "the Kafka client does not report on its records".into();
+            self.replace_producer(now, &Failure { class: ErrorClass::Fatal, reason });
         }
         if let Some(probe) = self.probe.take_if(|probe| probe.is_finished())
             && let Ok(result) = probe.await
@@ -346,11 +350,11 @@ impl Relay {
     }
 
     /// Nobody will say what became of the old one's records: none counts as published.
-    fn replace_producer(&mut self, now: Instant, reason: String) {
+    fn replace_producer(&mut self, now: Instant, failure: &Failure) {
+        let reason = failure.reason.as_str();
         tracing::error!(reason, "the Kafka producer is broken; making a new one");
-        let failure = Failure { class: ErrorClass::Fatal, reason };
-        self.destination.count_error(&failure);
-        self.destination.failed(now, &failure, None);
+        self.destination.count_error(failure);
+        self.destination.failed(now, failure, None);
         match self.publisher.rebuild() {
             Ok(()) => {
                 self.metrics.producers_rebuilt.inc();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdkafka::client::ClientContext;
 use rdkafka::config::{ClientConfig, FromClientConfigAndContext};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Message as _};
 use rdkafka::producer::{Producer as _, ProducerContext, PurgeConfig, ThreadedProducer};
 use tokio::sync::Notify;
@@ -121,7 +121,11 @@ impl ClientContext for Context {
             reason,
             "the Kafka client reports"
         );
-        *locked(&self.last_error) = Some(reason.to_owned());
+        let mut last = locked(&self.last_error);
+        // That no broker is left says less than what became of the last one.
+        if last.is_none() || error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
+            *last = Some(reason.to_owned());
+        }
     }
 }
 

@@ -97,6 +97,15 @@ impl Failure {
         Self { class: ErrorClass::of(code), reason: code.to_string() }
     }
 
+    /// What a producer gives up for. A user that may write nowhere does not even become one.
+    pub fn fatal(code: RDKafkaErrorCode, reason: &str) -> Self {
+        let class = match ErrorClass::of(code) {
+            ErrorClass::Denied => ErrorClass::Denied,
+            _ => ErrorClass::Fatal,
+        };
+        Self { class, reason: format!("{code}: {reason}") }
+    }
+
     pub fn from_kafka(error: &KafkaError) -> Self {
         match error.rdkafka_error_code() {
             Some(code) => Self::from_code(code),
