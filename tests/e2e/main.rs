@@ -9,6 +9,7 @@
 )]
 
 mod attack;
+mod brokers;
 mod consumer;
 mod context;
 mod faults;
@@ -17,8 +18,10 @@ mod kafka_security;
 mod outbox;
 mod outbox_contract;
 mod processes;
+mod relay_kills;
 mod servers;
 mod verification;
+mod versions;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -45,6 +48,8 @@ fn main() -> ExitCode {
         attack::trials(&shared),
         faults::trials(&shared),
         kafka_security::trials(&shared),
+        brokers::trials(&shared),
+        relay_kills::trials(&shared),
     ];
     let trials = trials.into_iter().flatten().collect();
     let conclusion = libtest_mimic::run(&arguments, trials);

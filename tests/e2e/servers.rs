@@ -115,7 +115,7 @@ async fn while_kafka_is_down_charges_go_on_and_wait_unpublished_and_drain_when_i
     servers.stop().await
 }
 
-async fn unpublished(wiring: &Wiring) -> Result<i64> {
+pub async fn unpublished(wiring: &Wiring) -> Result<i64> {
     let client = connect(&wiring.database_url.parse()?).await?;
     let sql = "SELECT count(*) FROM outbox WHERE published_at IS NULL";
     Ok(client.query_one(sql, &[]).await?.get(0))

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::try_join_all;
+use nix::sys::signal::Signal;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 
@@ -108,7 +109,7 @@ impl Kafka {
                     bail!("{} ended with {status}\n{}", node.name, node.log.tail());
                 }
             }
-            if registered(self.brokers()).await == self.nodes.len() {
+            if self.all_registered().await {
                 return Ok(());
             }
             ensure!(Instant::now() < deadline, "Kafka is not ready\n{}", self.nodes[0].log.tail());
@@ -130,6 +131,31 @@ impl Kafka {
     pub fn kill(&mut self, node: usize) -> Result<()> {
         let process = self.nodes.get_mut(node).context("no such node")?.process.take();
         process.map_or(Ok(()), |mut process| process.kill().map(|_| ()))
+    }
+
+    /// SIGSTOP to one node: it keeps its connections and does nothing.
+    pub fn pause(&mut self, node: usize) -> Result<()> {
+        self.signal(node, Signal::SIGSTOP)
+    }
+
+    /// SIGCONT.
+    pub fn resume(&mut self, node: usize) -> Result<()> {
+        self.signal(node, Signal::SIGCONT)
+    }
+
+    fn signal(&mut self, node: usize, signal: Signal) -> Result<()> {
+        let process = self.nodes.get_mut(node).context("no such node")?.process.as_mut();
+        process.context("it is not running")?.signal(signal)
+    }
+
+    /// Every node is asked: one that survived without a quorum still counts the dead.
+    async fn all_registered(&self) -> bool {
+        for node in &self.nodes {
+            if registered(format!("127.0.0.1:{}", node.port)).await < self.nodes.len() {
+                return false;
+            }
+        }
+        true
     }
 
     fn ask_to_end(&mut self) {
@@ -257,11 +283,11 @@ fn properties(
     text + &security.map(Security::properties).unwrap_or_default()
 }
 
-/// How many brokers the cluster itself says are there; 0 when nobody answers.
-async fn registered(brokers: String) -> usize {
+/// How many brokers this one says are there; 0 when it does not answer.
+async fn registered(broker: String) -> usize {
     let ask = move || -> Option<usize> {
         let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", brokers);
+        config.set("bootstrap.servers", broker);
         let client: BaseConsumer = config.create().ok()?;
         Some(client.fetch_metadata(None, METADATA_LIMIT).ok()?.brokers().len())
     };

@@ -9,7 +9,10 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{Headers, Message as _};
+use rdkafka::metadata::MetadataPartition;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+use crate::eventually::eventually;
 
 /// For one request to a broker that is there but busy.
 const REQUEST_LIMIT: Duration = Duration::from_secs(20);
@@ -21,6 +24,15 @@ pub struct Topic {
     pub brokers: String,
     pub name: String,
     pub partitions: i32,
+}
+
+/// Where a partition is.
+#[derive(Clone, Copy, Debug)]
+pub struct Replication {
+    /// The id of a broker; negative when there is none.
+    pub leader: i32,
+    /// How many brokers have all that is acknowledged.
+    pub in_sync: usize,
 }
 
 /// One record as Kafka has it.
@@ -59,7 +71,13 @@ impl Topic {
             }
         }
         let mut topic = Self { brokers: brokers.to_owned(), name: name.to_owned(), partitions };
-        topic.partitions = topic.wait_for_leaders().await?;
+        // It is usable once each partition has a leader.
+        topic.partitions = eventually(REQUEST_LIMIT, "each partition has a leader", async || {
+            let all = topic.replication().await?;
+            let led = !all.is_empty() && all.iter().all(|partition| partition.leader >= 0);
+            Ok(led.then_some(i32::try_from(all.len())?))
+        })
+        .await?;
         Ok(topic)
     }
 
@@ -126,24 +144,23 @@ impl Topic {
         Ok(records)
     }
 
-    /// A topic is usable once each partition has a leader; returns how many there are.
-    async fn wait_for_leaders(&self) -> Result<i32> {
+    /// Of each partition, in their order.
+    pub async fn replication(&self) -> Result<Vec<Replication>> {
         let topic = self.clone();
-        let wait = move || -> Result<i32> {
+        let ask = move || -> Result<Vec<Replication>> {
             let client: BaseConsumer =
                 ClientConfig::new().set("bootstrap.servers", &topic.brokers).create()?;
-            let deadline = Instant::now() + REQUEST_LIMIT;
-            loop {
-                let metadata = client.fetch_metadata(Some(&topic.name), REQUEST_LIMIT)?;
-                let partitions = metadata.topics().first().map_or(&[][..], |t| t.partitions());
-                if !partitions.is_empty() && partitions.iter().all(|p| p.leader() >= 0) {
-                    return Ok(i32::try_from(partitions.len())?);
-                }
-                ensure!(Instant::now() < deadline, "the topic {} has no leaders", topic.name);
-                std::thread::sleep(crate::process::POLL);
-            }
+            let metadata = client.fetch_metadata(Some(&topic.name), REQUEST_LIMIT)?;
+            let partitions = metadata.topics().first().map_or(&[][..], |it| it.partitions());
+            let mut sorted: Vec<_> = partitions.iter().collect();
+            sorted.sort_by_key(|partition| partition.id());
+            let of = |it: &&MetadataPartition| Replication {
+                leader: it.leader(),
+                in_sync: it.isr().len(),
+            };
+            Ok(sorted.iter().map(of).collect())
         };
-        tokio::task::spawn_blocking(wait).await?
+        tokio::task::spawn_blocking(ask).await?
     }
 }
 
