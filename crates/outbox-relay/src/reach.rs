@@ -66,29 +66,41 @@ impl Reaches {
         }
     }
 
-    /// What to read, at most `rows_max` rows in all: the buckets with a backlog share them.
+    /// What to read, at most `rows_max` rows in all: the buckets with a backlog share them. With
+    /// fewer rows than buckets, one bucket after the other gets its turn.
     pub fn wants(&mut self, rows_max: usize) -> Vec<Want> {
         let count = self.buckets.len();
         if count == 0 {
             return Vec::new();
         }
         let busy = self.buckets.values().filter(|reach| reach.more).count();
+        let quiet = count - busy;
         let quiet_rows = match busy {
             0 => rows_max / count,
             // However few rows there are, the backlog gets half of them.
-            _ => QUIET_ROWS.min(rows_max / count / 2).max(usize::from(rows_max >= count)),
+            _ => QUIET_ROWS.min(rows_max / count / 2),
         };
-        let busy_rows = (rows_max - quiet_rows * (count - busy)) / busy.max(1);
+        let quiet_rows = quiet_rows.max(1);
+        let busy_rows = (rows_max.saturating_sub(quiet_rows * quiet) / busy.max(1)).max(1);
         self.first = (self.first + 1) % count;
         let turned =
             self.buckets.iter().skip(self.first).chain(self.buckets.iter().take(self.first));
-        let wants = turned.map(|(bucket, reach)| Want {
-            bucket: *bucket,
-            after_seq: if reach.more { reach.front } else { reach.low },
-            rows_max: i32::try_from(if reach.more { busy_rows } else { quiet_rows })
-                .unwrap_or(i32::MAX),
+        let mut left = rows_max;
+        let wants = turned.map(|(bucket, reach)| {
+            let rows = left.min(if reach.more { busy_rows } else { quiet_rows });
+            left -= rows;
+            Want {
+                bucket: *bucket,
+                after_seq: if reach.more { reach.front } else { reach.low },
+                rows_max: i32::try_from(rows).unwrap_or(i32::MAX),
+            }
         });
         wants.filter(|want| want.rows_max > 0).collect()
+    }
+
+    /// There is nothing to read from.
+    pub fn is_empty(&self) -> bool {
+        self.buckets.is_empty()
     }
 
     /// What came of it. Returns whether there is more to read at once.

@@ -33,6 +33,8 @@ use crate::settings::Settings;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// A sweep that takes long comes less often: at most a twentieth of the time goes there.
 const SWEEP_SHARE: u32 = 20;
+/// Less room than this share of a batch is not read into: many small reads would cost more than one.
+const ROOM_SHARE_MIN: usize = 4;
 /// How many rows are read to find out whether a destination takes records again.
 const TRIAL_ROWS: usize = 32;
 /// Records under suspicion at a time. Forgetting them costs one more refusal each.
@@ -220,12 +222,15 @@ impl Relay {
     /// How many rows may be read.
     fn room(&self) -> usize {
         let limits = &self.settings.relay;
+        let worthwhile = usize::try_from(limits.batch).unwrap_or(usize::MAX) / ROOM_SHARE_MIN;
         let rows_max = usize::try_from(limits.in_flight_rows).unwrap_or(usize::MAX);
         let no_bytes_left = self.in_flight.bytes() >= limits.in_flight_bytes.as_usize();
         if self.draining || no_bytes_left {
             0
         } else if self.destination.opens_at().is_none() {
-            rows_max.saturating_sub(self.in_flight.rows())
+            Some(rows_max.saturating_sub(self.in_flight.rows()))
+                .filter(|room| *room >= worthwhile)
+                .unwrap_or_default()
         } else {
             // The backlog stays in the table but for something to try with.
             TRIAL_ROWS.saturating_sub(self.in_flight.rows())
@@ -393,7 +398,8 @@ impl Relay {
     /// Waits until a pass has something to do.
     pub async fn rest(&mut self) {
         let now = Instant::now();
-        let reads_at = if self.room() > 0 { Some(self.pace.next_read()) } else { None };
+        let may_read = self.room() > 0 && !self.reaches.is_empty();
+        let reads_at = may_read.then(|| self.pace.next_read());
         let sends = self.may_send(now) && self.in_flight.next_ready().is_some();
         if sends || self.in_flight.has_unwritten() || reads_at.is_some_and(|at| at <= now) {
             // Lets the other tasks of this thread go on.

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use store::outbox::relay::{OutboxRecord, Want};
@@ -69,6 +69,26 @@ fn all_that_is_asked_for_is_never_more_than_there_is_room_for() {
         let busy: Vec<_> = (0..5).map(|bucket| record(bucket, 1)).collect();
         let ask = (0..5).map(|bucket| Want { bucket, after_seq: 0, rows_max: 1 });
         reaches.advance(&ask.collect::<Vec<_>>(), &busy);
+    }
+}
+
+/// One would make the relay ask again at once, and for ever.
+#[test]
+fn while_there_is_room_a_read_is_never_of_nothing_and_every_bucket_gets_its_turn() {
+    let mut reaches = reaches(Instant::now(), 32);
+    let ask = |bucket| Want { bucket, after_seq: 0, rows_max: 1 };
+    for busy in [0, 1, 31, 32] {
+        let wants: Vec<Want> = (0..busy).map(ask).collect();
+        reaches.advance(&wants, &(0..busy).map(|bucket| record(bucket, 1)).collect::<Vec<_>>());
+        for rows_max in 1..64 {
+            let mut asked = BTreeSet::new();
+            for _ in 0..32 {
+                let wants = reaches.wants(rows_max);
+                assert!(!wants.is_empty(), "{busy} busy, {rows_max} rows");
+                asked.extend(wants.iter().map(|want| want.bucket));
+            }
+            assert_eq!(asked.len(), 32, "{busy} busy, {rows_max} rows");
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod contract;
 mod ending;
 mod events;
 mod failures;
+mod idle;
 mod leases;
 mod order;
 mod retention;
