@@ -1,7 +1,7 @@
 //! Which buckets this relay may send from, and until when.
 //!
-//! The [`Keeper`] renews the leases in the database, takes free buckets up to a fair share and
-//! gives back what is above it. The relay asks [`Leases`] before it reads or sends. A lease is
+//! The [`Keeper`] renews the leases in the database, takes free buckets up to its share and gives
+//! back what is above it. The relay asks [`Leases`] before it reads or sends. A lease is
 //! counted from before its renewal was sent and by this process's monotonic clock, and it is used
 //! only while a record sent now would be settled before another relay could take the bucket.
 //! A bucket is given back once none of its rows is in memory, so a handover duplicates nothing.
@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::metrics::Metrics;
+use crate::settings::{RelaySettings, Settings, Sharing};
 
 /// Renewals a lease: several may fail before one is lost, and a bucket whose owner died is free at
 /// most an eighth after its lease ran out.
@@ -148,14 +149,16 @@ impl Leases {
 pub struct Keeper {
     pub relay: Uuid,
     lease: Duration,
+    sharing: Sharing,
     /// How long before its end a lease is no longer used: as long as a record may take.
     hold_back: Duration,
     metrics: Metrics,
 }
 
 impl Keeper {
-    pub fn new(relay: Uuid, lease: Duration, message_timeout: Duration, metrics: Metrics) -> Self {
-        Self { relay, lease, hold_back: message_timeout, metrics }
+    pub fn new(relay: Uuid, settings: &Settings, metrics: Metrics) -> Self {
+        let RelaySettings { lease, sharing, .. } = settings.relay;
+        Self { relay, lease, sharing, hold_back: settings.kafka.message_timeout, metrics }
     }
 
     /// Renews, then takes, gives up or gives back.
@@ -163,7 +166,8 @@ impl Keeper {
     /// # Errors
     /// The database's; what was not renewed runs out by itself.
     pub async fn run_once(&self, connection: &Connection, leases: &Leases) -> Result<(), Error> {
-        let census = outbox_buckets::report(connection, self.relay, self.lease).await?;
+        let single = self.sharing == Sharing::Single;
+        let census = outbox_buckets::report(connection, self.relay, self.lease, single).await?;
         let usable_until = self.usable_until();
         let renewed = outbox_buckets::renew(connection, self.relay, self.lease).await?;
         let lost = leases.renewed(&renewed, usable_until);
@@ -174,7 +178,7 @@ impl Keeper {
 
         let share = match leases.closing.load(Ordering::Relaxed) {
             true => 0,
-            false => fair_share(census),
+            false => share(self.sharing, census),
         };
         let held = leases.len();
         leases.give_up(held.saturating_sub(share));
@@ -252,10 +256,15 @@ impl Keeper {
     }
 }
 
-/// So that no bucket is left over: the last relay to come may get fewer.
-fn fair_share(census: Census) -> usize {
+/// Fair shares leave no bucket over: the last relay to come may get fewer.
+fn share(sharing: Sharing, census: Census) -> usize {
     let relays = census.relays.max(1);
-    usize::try_from((census.buckets + relays - 1) / relays).unwrap_or_default()
+    let buckets = match sharing {
+        Sharing::Fair => (census.buckets + relays - 1) / relays,
+        Sharing::Single if census.stands_by => 0,
+        Sharing::Single => census.buckets,
+    };
+    usize::try_from(buckets).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -69,8 +69,7 @@ impl Service {
         let metrics = Metrics::register(registry);
         let id = new_relay_id();
         let leases = Arc::new(Leases::default());
-        let keeper =
-            Keeper::new(id, settings.relay.lease, settings.kafka.message_timeout, metrics.clone());
+        let keeper = Keeper::new(id, &settings, metrics.clone());
         let database = readiness.condition("database");
         let kafka = readiness.condition("kafka");
         let destination = Destination::new(&settings.kafka.topic, metrics.clone(), kafka);

@@ -32,6 +32,9 @@ settings::group! {
         /// How long a relay that says nothing keeps its buckets. After a kill they are idle for so long.
         lease: Duration = "relay.lease", default "4s", "a duration from 500ms to 5m",
             range Duration::from_millis(500)..=Duration::from_secs(300);
+        /// How several relays work together: fair, each has its share of the buckets; or single, the
+        /// oldest has them all and the others stand by.
+        sharing: Sharing = "relay.sharing", default "fair", "fair or single";
         /// How often an idle relay looks for new rows.
         poll_idle: Duration = "relay.poll_idle", default "100ms", "a duration from 1ms to 10s",
             range Duration::from_millis(1)..=Duration::from_secs(10);
@@ -40,6 +43,14 @@ settings::group! {
             range Duration::from_millis(100)..=Duration::from_secs(300);
         /// The `ce_source` of every event.
         source: String = "relay.source", default "/oncebox/charges", "a URI reference";
+    }
+}
+
+settings::choice! {
+    /// How several relays work together.
+    pub enum Sharing {
+        Fair = "fair",
+        Single = "single",
     }
 }
 

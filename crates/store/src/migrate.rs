@@ -43,6 +43,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     "0013_outbox_contract.sql",
     "0014_outbox_contract_holds.sql",
     "0015_outbox_retention.sql",
+    "0016_outbox_relays_standing_by.sql",
 ];
 
 /// Runs a file's statements one by one outside a transaction, for what PostgreSQL refuses inside

@@ -22,19 +22,27 @@ pub struct Lease {
 /// Those who share the buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Census {
-    /// Relays alive, the one that asks included.
+    /// Relays alive that take buckets, the one that asks included if it does.
     pub relays: i64,
     pub buckets: i64,
+    /// The relay that asks takes none: it is `single`, and an older one is alive.
+    pub stands_by: bool,
 }
 
 // A relay that died without leaving is counted for one lease more, and its row is removed by
-// whichever relay reports after that.
+// whichever relay reports after that. Ids are UUIDv7: the lowest is the oldest.
 const REPORT: Statement = Statement::new(
     "report a relay as alive",
     "WITH reported AS (
-         INSERT INTO outbox_relays AS r (id, alive_until)
-         VALUES ($1, clock_timestamp() + make_interval(secs => $2))
-         ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until
+         INSERT INTO outbox_relays AS r (id, alive_until, stands_by)
+         SELECT $1,
+                clock_timestamp() + make_interval(secs => $2),
+                $3 AND EXISTS (
+                    SELECT FROM outbox_relays WHERE id < $1 AND alive_until >= clock_timestamp()
+                )
+         ON CONFLICT (id) DO UPDATE
+         SET alive_until = excluded.alive_until, stands_by = excluded.stands_by
+         RETURNING stands_by
      ),
      buried AS (
          DELETE FROM outbox_relays
@@ -43,12 +51,20 @@ const REPORT: Statement = Statement::new(
              WHERE id <> $1 AND alive_until < clock_timestamp()
              FOR UPDATE SKIP LOCKED
          )
+     ),
+     others AS (
+         SELECT count(*) AS taking
+         FROM outbox_relays
+         WHERE id <> $1 AND alive_until >= clock_timestamp() AND NOT stands_by
      )
-     SELECT 1 + (SELECT count(*) FROM outbox_relays WHERE id <> $1 AND alive_until >= clock_timestamp()),
-            (SELECT count(*) FROM outbox_buckets)",
+     SELECT others.taking + (NOT reported.stands_by)::integer,
+            (SELECT count(*) FROM outbox_buckets),
+            reported.stands_by
+     FROM reported, others",
 );
 
-/// Says that the relay is alive for one lease more, and counts those who are.
+/// Says that the relay is alive for one lease more, and counts those who are. One that is
+/// `single` takes no bucket while an older relay is alive.
 ///
 /// # Errors
 /// [`Error::Statement`]; running it again is safe.
@@ -56,10 +72,11 @@ pub async fn report(
     connection: &Connection,
     relay: Uuid,
     lease: Duration,
+    single: bool,
 ) -> Result<Census, Error> {
-    let row = connection.query_opt(&REPORT, &[&relay, &lease.as_secs_f64()]).await?;
+    let row = connection.query_opt(&REPORT, &[&relay, &lease.as_secs_f64(), &single]).await?;
     let row = row.ok_or(Error::Unreadable { what: "the census of relays" })?;
-    Ok(Census { relays: row.get(0), buckets: row.get(1) })
+    Ok(Census { relays: row.get(0), buckets: row.get(1), stands_by: row.get(2) })
 }
 
 const RENEW: Statement = Statement::new(

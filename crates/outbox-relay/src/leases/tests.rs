@@ -2,7 +2,8 @@ use std::time::{Duration, Instant};
 
 use store::outbox_buckets::{Census, Lease};
 
-use super::{Leases, fair_share};
+use super::{Leases, share};
+use crate::settings::Sharing;
 
 fn lease(bucket: i16, epoch: i64) -> Lease {
     Lease { bucket, epoch }
@@ -15,7 +16,7 @@ fn soon() -> Instant {
 #[test]
 fn no_bucket_is_left_over_by_the_shares() {
     for relays in 1..=40 {
-        let share = fair_share(Census { relays, buckets: 32 });
+        let share = share(Sharing::Fair, Census { relays, buckets: 32, stands_by: false });
         let all = share * usize::try_from(relays).unwrap();
         assert!((32..32 + usize::try_from(relays).unwrap()).contains(&all), "{relays}: {share}");
     }

@@ -51,6 +51,45 @@ async fn relays_share_the_buckets_fairly_as_they_come_and_go() {
     assert_eq!(first.metrics.buckets_owned.get(), 16);
 }
 
+const SINGLE: [(&str, &str); 1] = [("ONCEBOX_RELAY_SHARING", "single")];
+
+#[tokio::test]
+async fn of_single_relays_the_oldest_has_every_bucket_and_the_next_takes_over() {
+    let rig = Rig::new().await;
+    let mut first = rig.member(&SINGLE).await;
+    let mut second = rig.member(&SINGLE).await;
+    let mut third = rig.member(&SINGLE).await;
+    for _ in 0..3 {
+        round(&mut [&mut first, &mut second, &mut third]).await;
+    }
+    assert_eq!(shares(&rig, &[&first, &second, &third]).await, [32, 0, 0]);
+
+    let Member { keeper, leases, connection, mut relay, .. } = first;
+    relay.drain();
+    keeper.leave(&connection, &leases, |bucket| !relay.holds(bucket)).await.unwrap();
+    round(&mut [&mut third, &mut second]).await;
+    assert_eq!(shares(&rig, &[&second, &third]).await, [32, 0]);
+    rig.insert(&NewRow::of("a")).await;
+    second.until_drained(&rig).await;
+}
+
+/// As while the setting is being changed: whoever stands by is not counted as taking a share.
+#[tokio::test]
+async fn single_and_fair_relays_side_by_side_leave_no_bucket_over() {
+    let rig = Rig::new().await;
+    let mut fair = rig.member(&[]).await;
+    let mut single = rig.member(&SINGLE).await;
+    for _ in 0..3 {
+        round(&mut [&mut fair, &mut single]).await;
+    }
+    assert_eq!(shares(&rig, &[&fair, &single]).await, [32, 0]);
+    let mut young = rig.member(&[]).await;
+    for _ in 0..3 {
+        round(&mut [&mut fair, &mut single, &mut young]).await;
+    }
+    assert_eq!(shares(&rig, &[&fair, &single, &young]).await, [16, 0, 16]);
+}
+
 /// As after a pause longer than the lease: another relay has taken everything.
 async fn lose_all_leases(rig: &Rig, from: &Member) -> Member {
     let expire = "UPDATE outbox_buckets SET leased_until = clock_timestamp() - interval '1 second' WHERE owner = $1";

@@ -104,8 +104,7 @@ impl Rig {
         let metrics = Metrics::register(&registry);
         let leases = Arc::new(Leases::default());
         let id = Uuid::now_v7();
-        let keeper =
-            Keeper::new(id, settings.relay.lease, settings.kafka.message_timeout, metrics.clone());
+        let keeper = Keeper::new(id, &settings, metrics.clone());
         let publisher = Publisher::new(&settings.kafka).unwrap();
         let destination =
             Destination::new(&settings.kafka.topic, metrics.clone(), readiness.condition("kafka"));
