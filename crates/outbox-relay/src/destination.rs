@@ -3,6 +3,7 @@
 //! An error of the infrastructure opens its breaker: the backlog stays in PostgreSQL, and after a
 //! pause one record is let through to see. No row pays for that with an attempt.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use telemetry::Condition;
@@ -10,6 +11,7 @@ use telemetry::Condition;
 use crate::backoff::Backoff;
 use crate::metrics::Metrics;
 use crate::publisher::Failure;
+use crate::routes::Route;
 
 /// The first pause is about one fail-over of a partition's leader.
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
@@ -36,7 +38,7 @@ enum Breaker {
 }
 
 pub struct Destination {
-    pub topic: String,
+    pub route: Arc<Route>,
     metrics: Metrics,
     condition: Condition,
     breaker: Breaker,
@@ -47,10 +49,10 @@ pub struct Destination {
 }
 
 impl Destination {
-    pub fn new(topic: &str, metrics: Metrics, condition: Condition) -> Self {
-        metrics.create_destination(topic);
+    pub fn new(route: Route, metrics: Metrics, condition: Condition) -> Self {
+        metrics.create_destination(&route.topic);
         Self {
-            topic: topic.to_owned(),
+            route: Arc::new(route),
             metrics,
             condition,
             breaker: Breaker::Closed,
@@ -78,13 +80,13 @@ impl Destination {
 
     /// A record was acknowledged.
     pub fn acknowledged(&mut self, now: Instant) {
-        self.metrics.published.with_label_values(&[self.topic.as_str()]).inc();
+        self.metrics.published.with_label_values(&[self.route.topic.as_str()]).inc();
         self.next_probe = now + PROBE_INTERVAL_QUIET;
         if let Breaker::OpenUntil(_) = self.breaker {
-            tracing::info!(topic = self.topic, "Kafka takes records again");
+            tracing::info!(topic = self.route.topic, "Kafka takes records again");
             self.breaker = Breaker::Closed;
             self.backoff.reset();
-            self.metrics.breaker_open.with_label_values(&[self.topic.as_str()]).set(0);
+            self.metrics.breaker_open.with_label_values(&[self.route.topic.as_str()]).set(0);
         }
         if !self.healthy {
             self.healthy = true;
@@ -93,7 +95,7 @@ impl Destination {
     }
 
     pub fn count_error(&self, failure: &Failure) {
-        let labels = [self.topic.as_str(), failure.class.as_label()];
+        let labels = [self.route.topic.as_str(), failure.class.as_label()];
         self.metrics.publish_errors.with_label_values(&labels).inc();
     }
 
@@ -106,10 +108,10 @@ impl Destination {
         }
         let pause = self.backoff.next();
         self.breaker = Breaker::OpenUntil(now + pause);
-        self.metrics.breaker_open.with_label_values(&[self.topic.as_str()]).set(1);
+        self.metrics.breaker_open.with_label_values(&[self.route.topic.as_str()]).set(1);
         let reason = explained(failure, hint);
         tracing::error!(
-            topic = self.topic,
+            topic = self.route.topic,
             class = failure.class.as_label(),
             reason,
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
@@ -139,12 +141,7 @@ impl Destination {
     fn unhealthy(&mut self, now: Instant, reason: String) {
         self.healthy = false;
         self.next_probe = now + PROBE_INTERVAL_FAILING;
-        self.condition.set_false(format!("topic {}: {reason}", self.topic));
-    }
-
-    /// The producer is being replaced.
-    pub fn suspended(&mut self, now: Instant, reason: &str) {
-        self.unhealthy(now, reason.to_owned());
+        self.condition.set_false(format!("topic {}: {reason}", self.route.topic));
     }
 }
 

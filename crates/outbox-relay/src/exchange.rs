@@ -1,6 +1,7 @@
 //! What a pass of the relay has to do with the database. The statements of one pass run beside each
 //! other on one connection, each a transaction of its own.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus::Histogram;
@@ -9,6 +10,7 @@ use store::{Connection, Error};
 use uuid::Uuid;
 
 use crate::in_flight::{Row, Stage};
+use crate::routes::Route;
 
 /// What is read in one pass. Nothing is asked where there is nothing to ask for.
 pub struct Questions {
@@ -50,7 +52,7 @@ fn refusal(row: &Row) -> Option<Refused> {
         outbox.seq = row.record.seq,
         event_type = row.record.event_type,
         error,
-        "the row can never be sent: parked; later rows of its aggregate wait"
+        "the row can never be sent as it is: it is parked, for an operator to decide"
     );
     Some(Refused {
         tenant_id: row.record.tenant_id.clone(),
@@ -64,7 +66,7 @@ fn refusal(row: &Row) -> Option<Refused> {
 pub struct Database<'a> {
     pub connection: &'a Connection,
     pub relay: Uuid,
-    pub topic: String,
+    pub route: Arc<Route>,
     pub mark_duration: Histogram,
 }
 
@@ -73,8 +75,8 @@ impl Database<'_> {
         if questions.wants.is_empty() {
             return Ok(None);
         }
-        let payload_max = questions.payload_bytes_max;
-        outbox::read(self.connection, &questions.wants, questions.bytes_max, payload_max)
+        let Questions { wants, bytes_max, payload_bytes_max, .. } = questions;
+        outbox::read(self.connection, wants, &self.route.selection, *bytes_max, *payload_bytes_max)
             .await
             .map(Some)
     }
@@ -87,7 +89,8 @@ impl Database<'_> {
             return Ok(None);
         }
         let asked = Instant::now();
-        let found = outbox::passed_over(self.connection, &questions.sweep).await?;
+        let found =
+            outbox::passed_over(self.connection, &questions.sweep, &self.route.selection).await?;
         Ok(Some((found, asked.elapsed())))
     }
 
@@ -96,7 +99,7 @@ impl Database<'_> {
             return Ok(0);
         }
         let timer = self.mark_duration.start_timer();
-        let marked = outbox::mark(self.connection, &self.topic, receipts).await;
+        let marked = outbox::mark(self.connection, &self.route.topic, receipts).await;
         timer.observe_duration();
         marked
     }

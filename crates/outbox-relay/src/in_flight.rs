@@ -1,5 +1,6 @@
-//! The rows in memory, from being read to being marked or parked. At most one row of an aggregate
-//! is unsettled with Kafka; the later ones wait behind it, in the order of seq.
+//! The rows in memory, from being read to being marked or parked. At most one row of a lane is
+//! unsettled with Kafka; the later ones wait behind it, in the order of seq. A lane is an aggregate,
+//! or where no order is asked for, each row has its own.
 //!
 //! A row counts as settled once its mark is committed, not when Kafka acknowledges it: so a relay
 //! that dies leaves at most one row of an aggregate published and unmarked.
@@ -11,12 +12,13 @@ use std::time::Instant;
 use store::outbox::relay::OutboxRecord;
 
 use crate::publisher::Placed;
+use crate::settings::Ordering;
 
 /// Most rows of one aggregate in memory. It sends a few hundred a second, so this is enough to
 /// keep it going, and one busy aggregate cannot fill the memory.
 const LANE_ROWS_MAX: usize = 256;
 
-/// The rows of an aggregate. Two aggregates whose hashes collide share one, which costs them speed
+/// The rows that keep their order. Two aggregates whose hashes collide share one, which costs them speed
 /// and nothing else.
 type LaneKey = u64;
 
@@ -70,8 +72,8 @@ pub struct ReadAgain {
     pub seq: i64,
 }
 
-#[derive(Default)]
 pub struct InFlight {
+    ordering: Ordering,
     rows: HashMap<i64, Row>,
     lanes: HashMap<LaneKey, Lane>,
     /// Lanes whose head may be unsent; an entry may be out of date.
@@ -86,13 +88,31 @@ pub struct InFlight {
 }
 
 impl InFlight {
+    pub fn new(ordering: Ordering) -> Self {
+        Self {
+            ordering,
+            rows: HashMap::new(),
+            lanes: HashMap::new(),
+            ready: VecDeque::new(),
+            buckets: BTreeMap::new(),
+            acknowledged: BTreeSet::new(),
+            refused: Vec::new(),
+            sent: 0,
+            bytes: 0,
+            hasher: RandomState::new(),
+        }
+    }
+
     /// Takes a row that was read.
     pub fn admit(&mut self, record: OutboxRecord, epoch: i64, born: Instant) -> Admitted {
         let (seq, bucket) = (record.seq, record.bucket);
         if self.rows.contains_key(&seq) {
             return Admitted::Known;
         }
-        let key = self.hasher.hash_one((&record.tenant_id, &record.aggregate_id));
+        let key = match self.ordering {
+            Ordering::Aggregate => self.hasher.hash_one((&record.tenant_id, &record.aggregate_id)),
+            Ordering::None => self.hasher.hash_one(seq),
+        };
         let lane = self.lanes.entry(key).or_default();
         if lane.overflow.is_some() || lane.seqs.len() >= LANE_ROWS_MAX {
             lane.overflow = Some(lane.overflow.map_or(seq, |first| first.min(seq)));
@@ -183,14 +203,11 @@ impl InFlight {
         again
     }
 
-    /// The first `count` rows of `to_park` are parked. The table holds their aggregates now.
-    pub fn parked(&mut self, count: usize) {
+    /// The first `count` rows of `to_park` are parked. Whether the rows behind them wait too, a read
+    /// tells.
+    pub fn parked(&mut self, count: usize) -> Vec<ReadAgain> {
         let parked: Vec<i64> = self.refused.drain(..count.min(self.refused.len())).collect();
-        for seq in parked {
-            if let Some(lane) = self.rows.get(&seq).map(|row| row.lane) {
-                self.forget_lane(lane);
-            }
-        }
+        parked.into_iter().filter_map(|seq| self.failed(seq)).collect()
     }
 
     fn settled(&mut self, seq: i64) -> Option<ReadAgain> {

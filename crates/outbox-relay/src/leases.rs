@@ -1,19 +1,19 @@
 //! Which buckets this relay may send from, and until when.
 //!
 //! The [`Keeper`] renews the leases in the database, takes free buckets up to its share and gives
-//! back what is above it. The relay asks [`Leases`] before it reads or sends. A lease is
+//! back what is above it. Each relay asks its [`Occupant`] before it reads or sends. A lease is
 //! counted from before its renewal was sent and by this process's monotonic clock, and it is used
 //! only while a record sent now would be settled before another relay could take the bucket.
 //! A bucket is given back once none of its rows is in memory, so a handover duplicates nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use store::outbox_buckets::{self, Census, Lease};
 use store::{Connection, Error};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
 use crate::metrics::Metrics;
@@ -23,42 +23,99 @@ use crate::settings::{RelaySettings, Settings, Sharing};
 /// most an eighth after its lease ran out.
 const RENEWALS_PER_LEASE: u32 = 8;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Held {
     epoch: i64,
     usable_until: Instant,
     giving_up: bool,
-    /// None of its rows is in memory any more.
-    quiet: bool,
+    /// The occupants that have none of its rows in memory any more.
+    quiet: BTreeSet<usize>,
 }
 
-/// The leases of this relay, shared between its keeper and its loop.
+impl Held {
+    fn new(lease: &Lease, usable_until: Instant) -> Self {
+        Self { epoch: lease.epoch, usable_until, giving_up: false, quiet: BTreeSet::new() }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: BTreeMap<i16, Held>,
+    occupants: BTreeSet<usize>,
+}
+
+/// The leases of this process, shared between their keeper and the relays.
 #[derive(Debug, Default)]
 pub struct Leases {
-    held: Mutex<BTreeMap<i16, Held>>,
+    state: Mutex<State>,
     /// This relay is ending: it takes nothing more.
     closing: AtomicBool,
     /// There are new buckets to read.
-    gained: Notify,
+    gained: watch::Sender<()>,
     /// There are buckets to give back.
     quieted: Notify,
+}
+
+/// One relay of this process and its view of the leases. They all send from the same buckets, each
+/// to its own topic, and a bucket is given back once each of them has nothing of it.
+#[derive(Debug)]
+pub struct Occupant {
+    leases: Arc<Leases>,
+    number: usize,
+    gained: watch::Receiver<()>,
+}
+
+impl Occupant {
+    pub fn new(leases: &Arc<Leases>) -> Self {
+        let mut state = leases.lock();
+        let number = state.occupants.len();
+        state.occupants.insert(number);
+        Self { leases: Arc::clone(leases), number, gained: leases.gained.subscribe() }
+    }
+
+    /// The buckets that may be read and sent from now, with their epochs.
+    pub fn usable(&self, now: Instant) -> BTreeMap<i16, i64> {
+        self.leases.usable(now)
+    }
+
+    /// Says which buckets have no rows in memory.
+    pub fn report_quiet(&self, is_quiet: impl Fn(i16) -> bool) {
+        self.leases.report_quiet(self.number, is_quiet);
+    }
+
+    /// Waits until buckets were gained.
+    pub async fn gained(&mut self) {
+        // The sender lives as long as the leases, which this holds.
+        let _ = self.gained.changed().await;
+    }
+
+    /// Gives up all buckets of this process, at the end.
+    pub fn close(&self) {
+        self.leases.close();
+    }
+
+    /// This relay has nothing in memory and takes nothing more. Without that word a bucket is kept:
+    /// what a relay that was cut off had sent may still arrive.
+    pub fn leave(self) {
+        self.leases.lock().occupants.remove(&self.number);
+        self.leases.quieted.notify_one();
+    }
 }
 
 impl Leases {
     /// The buckets that may be read and sent from now, with their epochs.
     pub fn usable(&self, now: Instant) -> BTreeMap<i16, i64> {
-        let held = self.lock();
-        let usable = held.iter().filter(|(_, held)| !held.giving_up && now < held.usable_until);
+        let state = self.lock();
+        let usable =
+            state.held.iter().filter(|(_, held)| !held.giving_up && now < held.usable_until);
         usable.map(|(bucket, held)| (*bucket, held.epoch)).collect()
     }
 
-    /// The loop says which buckets have no rows in memory.
-    pub fn report_quiet(&self, is_quiet: impl Fn(i16) -> bool) {
+    fn report_quiet(&self, occupant: usize, is_quiet: impl Fn(i16) -> bool) {
         let mut some = false;
-        for (bucket, held) in self.lock().iter_mut().filter(|(_, held)| held.giving_up) {
-            if !held.quiet && is_quiet(*bucket) {
-                held.quiet = true;
-                some = true;
+        for (bucket, held) in self.lock().held.iter_mut().filter(|(_, held)| held.giving_up) {
+            if is_quiet(*bucket) {
+                some |= held.quiet.insert(occupant);
             }
         }
         if some {
@@ -66,20 +123,14 @@ impl Leases {
         }
     }
 
-    /// Waits until buckets were gained.
-    pub async fn gained(&self) {
-        self.gained.notified().await;
-    }
-
-    /// Gives up all buckets, at the end.
-    pub fn close(&self) {
+    fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         self.give_up(usize::MAX);
     }
 
     /// What the database says is ours. Returns how many leases were lost.
     fn renewed(&self, leases: &[Lease], usable_until: Instant) -> usize {
-        let mut held = self.lock();
+        let held = &mut self.lock().held;
         let before = held.len();
         held.retain(|bucket, held| {
             leases.iter().any(|lease| lease.bucket == *bucket && lease.epoch == held.epoch)
@@ -89,59 +140,55 @@ impl Leases {
             held.entry(lease.bucket)
                 .and_modify(|held| held.usable_until = usable_until)
                 // Claimed by a statement whose answer was lost.
-                .or_insert(Held {
-                    epoch: lease.epoch,
-                    usable_until,
-                    giving_up: false,
-                    quiet: false,
-                });
+                .or_insert_with(|| Held::new(lease, usable_until));
         }
         lost
     }
 
     fn claimed(&self, leases: &[Lease], usable_until: Instant) {
-        let mut held = self.lock();
-        for lease in leases {
-            let new = Held { epoch: lease.epoch, usable_until, giving_up: false, quiet: false };
-            held.insert(lease.bucket, new);
-        }
-        drop(held);
+        let new = leases.iter().map(|lease| (lease.bucket, Held::new(lease, usable_until)));
+        self.lock().held.extend(new);
         if !leases.is_empty() {
-            self.gained.notify_one();
+            self.gained.send_replace(());
         }
     }
 
     /// Marks exactly so many buckets to be given up, those first that were marked before.
     fn give_up(&self, count: usize) {
-        let mut held = self.lock();
-        let mut order: Vec<&mut Held> = held.values_mut().collect();
+        let mut state = self.lock();
+        let mut order: Vec<&mut Held> = state.held.values_mut().collect();
         order.sort_by_key(|held| !held.giving_up);
         for (index, held) in order.into_iter().enumerate() {
             held.giving_up = index < count;
-            held.quiet &= held.giving_up;
+            if !held.giving_up {
+                held.quiet.clear();
+            }
         }
     }
 
     fn quiet(&self) -> Vec<Lease> {
-        let held = self.lock();
-        let quiet = held.iter().filter(|(_, held)| held.quiet);
+        let state = self.lock();
+        let quiet = state
+            .held
+            .iter()
+            .filter(|(_, held)| held.giving_up && state.occupants.is_subset(&held.quiet));
         quiet.map(|(bucket, held)| Lease { bucket: *bucket, epoch: held.epoch }).collect()
     }
 
     fn released(&self, leases: &[Lease]) {
-        let mut held = self.lock();
+        let held = &mut self.lock().held;
         for lease in leases {
             held.remove(&lease.bucket);
         }
     }
 
     fn len(&self) -> usize {
-        self.lock().len()
+        self.lock().held.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<i16, Held>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere leaves at worst a bucket that the next renewal corrects.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -218,23 +265,17 @@ impl Keeper {
         Ok(())
     }
 
-    /// Gives back all buckets of which nothing is in memory, and takes the relay off the list, so
+    /// Gives back all buckets of which no relay has anything in memory, and takes the relay off the list, so
     /// that the others need not wait for its leases to run out.
     ///
     /// # Errors
     /// The database's; then the leases run out by themselves.
-    pub async fn leave(
-        &self,
-        connection: &Connection,
-        leases: &Leases,
-        is_quiet: impl Fn(i16) -> bool,
-    ) -> Result<(), Error> {
+    pub async fn leave(&self, connection: &Connection, leases: &Leases) -> Result<(), Error> {
         leases.close();
         // Also what a claim brought whose answer nobody was there to read.
         let all = outbox_buckets::renew(connection, self.relay, self.lease).await?;
         leases.renewed(&all, Instant::now());
         leases.close();
-        leases.report_quiet(is_quiet);
         self.release_quiet(connection, leases).await?;
         self.measure(leases);
         outbox_buckets::leave(connection, self.relay).await

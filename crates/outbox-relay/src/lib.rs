@@ -1,6 +1,6 @@
 //! Outbox rows to Kafka: at least once, in the order of each aggregate, with any number of relays.
 //!
-//! `relay.rs` is the loop; the other files are what it leans on. It knows nothing of charges: any
+//! `relay.rs` is the loop, one for each topic; the other files are what it leans on. It knows nothing of charges: any
 //! service that inserts a row into the outbox gets it published.
 
 mod backlog;
@@ -18,15 +18,17 @@ mod pulse;
 mod reach;
 mod relay;
 mod retention;
+mod routes;
 mod service;
 mod settings;
 
 pub use backlog::BacklogMetrics;
 pub use destination::Destination;
-pub use leases::{Keeper, Leases};
+pub use leases::{Keeper, Leases, Occupant};
 pub use metrics::Metrics;
 pub use publisher::{ErrorClass, Publisher};
 pub use relay::{Pass, Relay};
 pub use retention::{Retention, RetentionSettings};
+pub use routes::Route;
 pub use service::{Error, Service};
 pub use settings::{Compression, KafkaSettings, RelaySettings, Settings};

@@ -31,7 +31,7 @@ telemetry::metrics! {
         /// 1 while sending to the destination is suspended after an error of the infrastructure.
         breaker_open: IntGaugeVec = "outbox_breaker_open", labels ["destination"];
         /// Rows in memory: read, sent or acknowledged, and not yet marked.
-        rows_in_flight: IntGauge = "outbox_rows_in_flight";
+        rows_in_flight: IntGaugeVec = "outbox_rows_in_flight", labels ["destination"];
         /// Kafka producers that had to be replaced after a fatal error.
         producers_rebuilt: IntCounter = "outbox_producers_rebuilt_total";
     }
@@ -41,6 +41,7 @@ impl Metrics {
     /// Makes the series of a destination at 0, so that `increase()` sees the first event.
     pub fn create_destination(&self, destination: &str) {
         let _ = self.published.with_label_values(&[destination]);
+        let _ = self.rows_in_flight.with_label_values(&[destination]);
         let _ = self.breaker_open.with_label_values(&[destination]);
         for class in ErrorClass::ALL {
             let _ = self.publish_errors.with_label_values(&[destination, class.as_label()]);

@@ -1,13 +1,15 @@
 //! The way of an event: a pending row is read, published to Kafka, and marked once Kafka has
 //! acknowledged it. At least once, and in the order of each aggregate, with any number of relays.
 //!
-//! One loop does it all. Each pass takes in what Kafka reported; then, while it marks, parks and
+//! One loop does it all, for one topic. Each pass takes in what Kafka reported; then, while it marks, parks and
 //! reads on one connection, it sends what the passes before have read. No transaction is open while
 //! Kafka is awaited, and nothing is remembered that the table does not know: a relay that dies loses
 //! only time.
 //!
 //! The order within a pass is what keeps a row from being sent twice: what a read brings is
 //! compared with the rows in memory *before* those whose marks ran beside it are forgotten.
+
+mod upkeep;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use crate::destination::{Destination, Permit};
 use crate::event::Event;
 use crate::exchange::{Database, Outcomes, Questions, unless_failed};
 use crate::in_flight::{Admitted, InFlight, ReadAgain};
-use crate::leases::Leases;
+use crate::leases::Occupant;
 use crate::metrics::Metrics;
 use crate::pace::Pace;
 use crate::publisher::{Batching, Delivery, ErrorClass, Failure, Publisher, Queued};
@@ -41,9 +43,6 @@ const TRIAL_ROWS: usize = 32;
 const SUSPECTS_MAX: usize = 10_000;
 /// The Kafka client counts a record as queued for a moment after it has reported on it.
 const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(5);
-/// How long after its time-out a record is reported on at the latest, on a busy machine.
-const REPORT_DELAY_MAX: Duration = Duration::from_secs(15);
-
 /// What one pass did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pass {
@@ -58,7 +57,7 @@ pub struct Relay {
     id: Uuid,
     settings: Settings,
     metrics: Metrics,
-    leases: Arc<Leases>,
+    leases: Occupant,
     publisher: Publisher,
     destination: Destination,
     in_flight: InFlight,
@@ -78,7 +77,7 @@ impl Relay {
         id: Uuid,
         settings: &Settings,
         metrics: Metrics,
-        leases: Arc<Leases>,
+        leases: Occupant,
         publisher: Publisher,
         destination: Destination,
     ) -> Self {
@@ -90,7 +89,7 @@ impl Relay {
             leases,
             publisher,
             destination,
-            in_flight: InFlight::default(),
+            in_flight: InFlight::new(settings.relay.ordering),
             reaches: Reaches::new(now),
             pace: Pace::new(settings.relay.poll_idle, now),
             sweep_at: now + SWEEP_INTERVAL,
@@ -111,7 +110,8 @@ impl Relay {
         self.collect(now);
         self.look_after_kafka(now).await;
         let pass = self.exchange(connection, now).await?;
-        self.metrics.rows_in_flight.set(i64::try_from(self.in_flight.rows()).unwrap_or(i64::MAX));
+        let rows = i64::try_from(self.in_flight.rows()).unwrap_or(i64::MAX);
+        self.metrics.rows_in_flight.with_label_values(&[&self.destination.route.topic]).set(rows);
         Ok(pass)
     }
 
@@ -169,7 +169,7 @@ impl Relay {
         let database = Database {
             connection,
             relay: self.id,
-            topic: self.destination.topic.clone(),
+            route: Arc::clone(&self.destination.route),
             mark_duration: self.metrics.mark_duration.clone(),
         };
         // In this order: the statements are on their way before this thread is busy with sending.
@@ -199,7 +199,8 @@ impl Relay {
         if let Some(count) = unless_failed(parked, &mut problem) {
             pass.parked = usize::try_from(count).unwrap_or(usize::MAX);
             self.metrics.rows_parked.inc_by(count);
-            self.in_flight.parked(refused.len());
+            let again = self.in_flight.parked(refused.len());
+            self.read_again(again);
         }
         problem.map_or(Ok(pass), Err)
     }
@@ -286,7 +287,7 @@ impl Relay {
             let alone = self.suspects.contains(&seq);
             let batching = if alone { Batching::Alone } else { Batching::Shared };
             let queued = match Event::of(&row.record, &self.settings.relay.source) {
-                Ok(event) => self.publisher.send(&self.destination.topic, &event, batching),
+                Ok(event) => self.publisher.send(&self.destination.route.topic, &event, batching),
                 Err(reason) => Queued::Refused(reason),
             };
             match queued {
@@ -330,49 +331,6 @@ impl Relay {
         self.leases.report_quiet(|bucket| self.in_flight.bucket_rows(bucket) == 0);
     }
 
-    /// Replaces a producer that can send nothing more, and asks for the topic now and then.
-    async fn look_after_kafka(&mut self, now: Instant) {
-        if let Some(failure) = self.publisher.fatal_error() {
-            // One whose predecessor failed a moment ago would do no better.
-            if self.destination.permit(now) != Permit::None {
-                self.replace_producer(now, &failure);
-            }
-        } else if now >= self.sweep_at
-            && let Some(sent) = self.in_flight.oldest_sent()
-            && now - sent > self.settings.kafka.message_timeout + REPORT_DELAY_MAX
-        {
-            let reason = "the Kafka client does not report on its records".into();
-            self.replace_producer(now, &Failure { class: ErrorClass::Fatal, reason });
-        }
-        if let Some(probe) = self.probe.take_if(|probe| probe.is_finished())
-            && let Ok(result) = probe.await
-        {
-            self.destination.probed(now, result, self.publisher.last_error());
-        }
-        if self.probe.is_none() && self.destination.wants_probe(now) {
-            self.probe = Some(self.publisher.probe(&self.destination.topic));
-        }
-    }
-
-    /// Nobody will say what became of the old one's records: none counts as published.
-    fn replace_producer(&mut self, now: Instant, failure: &Failure) {
-        let reason = failure.reason.as_str();
-        tracing::error!(reason, "the Kafka producer is broken; making a new one");
-        self.destination.count_error(failure);
-        self.destination.failed(now, failure, None);
-        match self.publisher.rebuild() {
-            Ok(()) => {
-                self.metrics.producers_rebuilt.inc();
-                let again = self.in_flight.abandon_sent();
-                self.read_again(again);
-            }
-            Err(error) => tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "no new Kafka producer could be made"
-            ),
-        }
-    }
-
     /// Stops reading and sending. What was sent is still awaited and marked.
     pub fn drain(&mut self) {
         self.draining = true;
@@ -380,9 +338,9 @@ impl Relay {
         self.follow_leases(Instant::now());
     }
 
-    /// Rows of the bucket are in memory.
-    pub fn holds(&self, bucket: i16) -> bool {
-        self.in_flight.bucket_rows(bucket) > 0
+    /// Takes its leave, once it [is idle](Self::is_idle).
+    pub fn end(self) {
+        self.leases.leave();
     }
 
     /// What Kafka has reported and no pass has taken in: a relay that dies now leaves that unmarked.

@@ -1,4 +1,5 @@
-//! The relay as a service: its loop, its keeper of leases, its gauges, and how they start and end.
+//! The relay as a service: a loop for each topic, their keeper of leases, the gauges, and how all of
+//! them start and end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +15,13 @@ use uuid::Uuid;
 use crate::backlog::BacklogMetrics;
 use crate::backoff::Backoff;
 use crate::destination::Destination;
-use crate::leases::{Keeper, Leases};
+use crate::leases::{Keeper, Leases, Occupant};
 use crate::metrics::Metrics;
 use crate::publisher::Publisher;
 use crate::pulse::Pulse;
 use crate::relay::Relay;
 use crate::retention::Retention;
+use crate::routes::Route;
 use crate::settings::Settings;
 
 /// How much longer than the server's own limit a statement is waited for: past that the connection
@@ -42,11 +44,16 @@ pub enum Error {
 pub struct Service {
     settings: Settings,
     pool: Pool,
-    relay: Relay,
+    loops: Vec<Loop>,
     keeper: Arc<Keeper>,
     leases: Arc<Leases>,
     backlog: BacklogMetrics,
     retention: Arc<Retention>,
+}
+
+/// The relay of one topic, and how it fares.
+struct Loop {
+    relay: Relay,
     pulse: Arc<Pulse>,
     database: Condition,
     looping: Condition,
@@ -65,25 +72,28 @@ impl Service {
         let pool = Pool::new(&settings.database, "outbox-relay").map_err(Error::Pool)?;
         let retention = Retention::new(&settings.retention, &settings.database, registry)
             .map_err(Error::Pool)?;
-        let publisher = Publisher::new(&settings.kafka).map_err(Error::Kafka)?;
         let metrics = Metrics::register(registry);
         let id = new_relay_id();
         let leases = Arc::new(Leases::default());
         let keeper = Keeper::new(id, &settings, metrics.clone());
-        let database = readiness.condition("database");
-        let kafka = readiness.condition("kafka");
-        let destination = Destination::new(&settings.kafka.topic, metrics.clone(), kafka);
-        let relay = Relay::new(id, &settings, metrics, Arc::clone(&leases), publisher, destination);
+        let new_loop = |route| {
+            let publisher = Publisher::new(&settings.kafka).map_err(Error::Kafka)?;
+            let database = readiness.condition("database");
+            let destination =
+                Destination::new(route, metrics.clone(), readiness.condition("kafka"));
+            let (metrics, occupant) = (metrics.clone(), Occupant::new(&leases));
+            let relay = Relay::new(id, &settings, metrics, occupant, publisher, destination);
+            let looping = readiness.condition("loop");
+            Ok(Loop { relay, pulse: Arc::default(), database, looping })
+        };
+        let loops: Result<_, Error> = Route::all(&settings).into_iter().map(new_loop).collect();
         Ok(Self {
             pool,
-            relay,
+            loops: loops?,
             keeper: Arc::new(keeper),
             leases,
             backlog: BacklogMetrics::register(registry),
             retention: Arc::new(retention),
-            pulse: Arc::default(),
-            database,
-            looping: readiness.condition("loop"),
             settings,
         })
     }
@@ -95,33 +105,32 @@ impl Service {
     /// When a part of the relay panicked.
     pub async fn run(mut self, token: CancellationToken) -> Result<(), Error> {
         let mut tasks = self.spawn_tasks();
+        let mut loops = self.spawn_loops(&token);
         let enough = CancellationToken::new();
         let mut keeping = self.spawn_keeper(enough.clone());
-        let grace = self.settings.shutdown.grace;
-        let (relay, pool) = (&mut self.relay, &self.pool);
-        let limit = self.settings.database.statement_timeout + ANSWER_MARGIN;
-        let parts = Parts { pool, limit, pulse: &self.pulse, database: &self.database };
-        {
-            let mut relaying = std::pin::pin!(relay_until(relay, &parts, &token));
-            tokio::select! {
-                () = &mut relaying => {}
-                _ = tasks.join_next() => return Err(Error::TaskEnded),
-                _ = &mut keeping => return Err(Error::TaskEnded),
-                () = token.cancelled() => {
-                    // What is abandoned was logged; it is still pending and goes out later.
-                    let _ = shutdown::drain(grace, "records sent to Kafka", relaying).await;
-                }
-            }
+        tokio::select! {
+            biased;
+            () = token.cancelled() => {}
+            _ = loops.join_next() => return Err(Error::TaskEnded),
+            _ = tasks.join_next() => return Err(Error::TaskEnded),
+            _ = &mut keeping => return Err(Error::TaskEnded),
         }
+        let grace = self.settings.shutdown.grace;
+        // What is abandoned was logged; it is still pending and goes out later.
+        if let Ok(ended) =
+            shutdown::drain(grace, "records sent to Kafka", all_end(&mut loops)).await
+        {
+            ended?;
+        }
+        loops.shutdown().await;
         // The keeper kept the leases until here. It ends by itself: a claim that was cut off could
         // still be carried out after the buckets were given back.
         enough.cancel();
         keeping.await.map_err(|_panicked| Error::TaskEnded)?;
         tasks.shutdown().await;
-        let relay = &self.relay;
         let leave = async {
             let connection = self.pool.get().await?;
-            self.keeper.leave(&connection, &self.leases, |bucket| !relay.holds(bucket)).await
+            self.keeper.leave(&connection, &self.leases).await
         };
         match tokio::time::timeout(self.settings.relay.lease, leave).await {
             Ok(Ok(())) => {}
@@ -132,6 +141,16 @@ impl Service {
             Err(_) => tracing::warn!("the buckets could not be given back; their leases run out"),
         }
         Ok(())
+    }
+
+    fn spawn_loops(&mut self, token: &CancellationToken) -> JoinSet<()> {
+        let limit = self.settings.database.statement_timeout + ANSWER_MARGIN;
+        let mut tasks = JoinSet::new();
+        for one in self.loops.drain(..) {
+            let (pool, token) = (self.pool.clone(), token.clone());
+            tasks.spawn(async move { one.run(&pool, limit, &token).await });
+        }
+        tasks
     }
 
     fn spawn_keeper(&self, enough: CancellationToken) -> AbortOnDropHandle<()> {
@@ -148,8 +167,10 @@ impl Service {
         tasks.spawn(async move { backlog.run(&pool, interval).await });
         let retention = Arc::clone(&self.retention);
         tasks.spawn(async move { retention.run().await });
-        let (pulse, looping) = (Arc::clone(&self.pulse), self.looping.clone());
-        tasks.spawn(async move { pulse.watch(looping).await });
+        for it in &self.loops {
+            let (pulse, looping) = (Arc::clone(&it.pulse), it.looping.clone());
+            tasks.spawn(async move { pulse.watch(looping).await });
+        }
         tasks
     }
 }
@@ -159,63 +180,68 @@ fn new_relay_id() -> Uuid {
     Uuid::now_v7()
 }
 
-struct Parts<'a> {
-    pool: &'a Pool,
-    /// How long a pass is waited for.
-    limit: Duration,
-    pulse: &'a Pulse,
-    database: &'a Condition,
+async fn all_end(loops: &mut JoinSet<()>) -> Result<(), Error> {
+    while let Some(ended) = loops.join_next().await {
+        ended.map_err(|_panicked| Error::TaskEnded)?;
+    }
+    Ok(())
 }
 
-/// The loop: passes until the token is cancelled and nothing is in memory any more. While the
-/// database is away it waits; rows in memory stay there.
-async fn relay_until(relay: &mut Relay, parts: &Parts<'_>, token: &CancellationToken) {
-    let mut backoff = Backoff::new(DATABASE_PAUSE_FIRST, DATABASE_PAUSE_MAX);
-    let mut connection: Option<Connection> = None;
-    loop {
-        let draining = token.is_cancelled();
-        if draining {
-            relay.drain();
-            if relay.is_idle() {
-                return;
+impl Loop {
+    /// Passes until the token is cancelled and nothing is in memory any more. While the database is
+    /// away it waits; rows in memory stay there. A pass is waited for at most until the limit.
+    async fn run(mut self, pool: &Pool, limit: Duration, token: &CancellationToken) {
+        let mut backoff = Backoff::new(DATABASE_PAUSE_FIRST, DATABASE_PAUSE_MAX);
+        let mut connection: Option<Connection> = None;
+        loop {
+            let draining = token.is_cancelled();
+            if draining {
+                self.relay.drain();
+                if self.relay.is_idle() {
+                    return self.relay.end();
+                }
             }
-        }
-        parts.pulse.beat(std::time::Instant::now());
-        let problem = match &connection {
-            None => match parts.pool.get().await {
-                Ok(new) => {
-                    connection = Some(new);
-                    continue;
-                }
-                Err(error) => Some(error),
-            },
-            Some(open) => match tokio::time::timeout(parts.limit, relay.run_once(open)).await {
-                Ok(Ok(_)) => {
-                    backoff.reset();
-                    parts.database.set(true);
-                    tokio::select! {
-                        () = relay.rest() => {}
-                        // A drain does not hurry: it waits for reports.
-                        () = token.cancelled(), if !draining => {}
+            self.pulse.beat(std::time::Instant::now());
+            let problem = match &connection {
+                None => match pool.get().await {
+                    Ok(new) => {
+                        connection = Some(new);
+                        continue;
                     }
-                    continue;
-                }
-                Ok(Err(error)) => Some(error),
-                Err(_) => None,
-            },
-        };
-        if let Some(broken) = connection.take() {
-            broken.discard();
+                    Err(error) => Some(error),
+                },
+                Some(open) => match tokio::time::timeout(limit, self.relay.run_once(open)).await {
+                    Ok(Ok(_)) => {
+                        backoff.reset();
+                        self.database.set(true);
+                        tokio::select! {
+                            () = self.relay.rest() => {}
+                            // A drain does not hurry: it waits for reports.
+                            () = token.cancelled(), if !draining => {}
+                        }
+                        continue;
+                    }
+                    Ok(Err(error)) => Some(error),
+                    Err(_) => None,
+                },
+            };
+            if let Some(broken) = connection.take() {
+                broken.discard();
+            }
+            let pause = backoff.next();
+            self.database_is_away(problem.as_ref(), pause);
+            tokio::time::sleep(pause).await;
         }
-        let pause = backoff.next();
-        let reason = problem.as_ref().map_or("no answer in time".into(), ToString::to_string);
+    }
+
+    fn database_is_away(&self, problem: Option<&store::Error>, pause: Duration) {
         tracing::warn!(
-            error = problem.as_ref().map(|error| error as &dyn std::error::Error),
+            error = problem.map(|error| error as &dyn std::error::Error),
             pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
             "the relay waits for the database"
         );
-        parts.database.set_false(reason);
-        tokio::time::sleep(pause).await;
+        let reason = problem.map_or("no answer in time".into(), ToString::to_string);
+        self.database.set_false(reason);
     }
 }
 

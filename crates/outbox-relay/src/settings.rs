@@ -5,6 +5,7 @@ use std::time::Duration;
 use settings::{ByteSize, Group, KafkaSecurity, Reader};
 
 use crate::retention::RetentionSettings;
+use crate::routes::{TopicsByType, known_topics, valid_topic};
 
 /// Everything that can be set.
 #[derive(Debug, Clone)]
@@ -24,9 +25,9 @@ settings::group! {
         /// Most rows of one read, and of one mark. About 500 to 1000 is the knee: more is slower to
         /// come round and hardly cheaper a row.
         batch: u32 = "relay.batch", default "1000", "an integer from 32 to 10000", range 32..=10_000;
-        /// Most rows in memory: read, sent or acknowledged, and not yet marked.
+        /// Most rows in memory for each topic: read, sent or acknowledged, and not yet marked.
         in_flight_rows: u32 = "relay.in_flight_rows", default "5000", "an integer from 100 to 100000", range 100..=100_000;
-        /// Most bytes of payload in memory, give or take one row.
+        /// Most bytes of payload in memory for each topic, give or take one row.
         in_flight_bytes: ByteSize = "relay.in_flight_bytes", default "16MiB", "a size from 1MiB to 1GiB",
             range ByteSize::mib(1)..=ByteSize::mib(1024);
         /// How long a relay that says nothing keeps its buckets. After a kill they are idle for so long.
@@ -35,6 +36,9 @@ settings::group! {
         /// How several relays work together: fair, each has its share of the buckets; or single, the
         /// oldest has them all and the others stand by.
         sharing: Sharing = "relay.sharing", default "fair", "fair or single";
+        /// Which events keep their order: those of one aggregate, or none. With none, they are
+        /// published faster where one aggregate has many, and no row waits behind a parked one.
+        ordering: Ordering = "relay.ordering", default "aggregate", "aggregate or none";
         /// How often an idle relay looks for new rows.
         poll_idle: Duration = "relay.poll_idle", default "100ms", "a duration from 1ms to 10s",
             range Duration::from_millis(1)..=Duration::from_secs(10);
@@ -55,6 +59,14 @@ settings::choice! {
 }
 
 settings::choice! {
+    /// Which events keep their order.
+    pub enum Ordering {
+        Aggregate = "aggregate",
+        None = "none",
+    }
+}
+
+settings::choice! {
     /// How batches are compressed.
     pub enum Compression {
         None = "none",
@@ -68,9 +80,15 @@ settings::group! {
     pub struct KafkaSettings {
         /// Where to find the cluster.
         brokers: String = "kafka.brokers" env "KAFKA_BROKERS", required, "host:port, comma separated";
-        /// The topic that events go to. It must exist: it is never created.
+        /// The topic that events go to, unless kafka.routes says otherwise. It must exist: topics are
+        /// never created.
         topic: String = "kafka.topic", default "charges.events", "letters, digits, dots, underscores and hyphens, at most 249",
             check valid_topic;
+        /// The topics of event types that go elsewhere.
+        routes: TopicsByType = "kafka.routes", default "", "TYPE=TOPIC, comma separated";
+        /// The topics for which later rows of an aggregate go on while one is parked; for all others
+        /// they wait.
+        pass_parked: Vec<String> = "kafka.pass_parked", default "", "topics, comma separated";
         /// When a record that Kafka has not acknowledged is given up; its row stays pending.
         message_timeout: Duration = "kafka.message_timeout", default "2500ms", "a duration from 100ms to 4m",
             range Duration::from_millis(100)..=Duration::from_secs(240);
@@ -86,12 +104,14 @@ settings::group! {
         compression: Compression = "kafka.compression", default "lz4", "none, lz4 or zstd";
         group security: KafkaSecurity;
     }
+    check known_topics
 }
 
 impl Group for Settings {
     fn read(reader: &mut Reader) -> Option<Self> {
         reader.default("admin.listen", "127.0.0.1:9465");
-        let (database, kafka, relay) = (reader.group(), reader.group(), reader.group());
+        let (database, kafka, relay): (Option<store::DatabaseSettings>, _, _) =
+            (reader.group(), reader.group(), reader.group());
         let (admin, log, shutdown) = (reader.group(), reader.group(), reader.group());
         let retention = reader.group();
         let (kafka, relay): (KafkaSettings, RelaySettings) = (kafka?, relay?);
@@ -107,6 +127,17 @@ impl Group for Settings {
         }
         if kafka.linger >= kafka.message_timeout {
             reader.problem("kafka.linger", "must be less than kafka.message_timeout");
+            fits = false;
+        }
+        // The keeper of the leases and the gauges have connections of their own.
+        let connections = kafka.topics().len() + 2;
+        if database.as_ref().is_some_and(|database| (database.pool_max as usize) < connections) {
+            reader.problem(
+                "database.pool_max",
+                format!(
+                    "must be at least {connections}: one connection for each topic and two more"
+                ),
+            );
             fits = false;
         }
         if relay.batch > relay.in_flight_rows {
@@ -126,13 +157,4 @@ impl Group for Settings {
             shutdown: shutdown?,
         })
     }
-}
-
-/// Kafka's own rule for a topic's name.
-fn valid_topic(topic: &String) -> Result<(), String> {
-    let letters = |c: char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&c);
-    if topic.len() > 249 || !topic.chars().all(letters) || topic == "." || topic == ".." {
-        return Err("is not a topic's name".into());
-    }
-    Ok(())
 }

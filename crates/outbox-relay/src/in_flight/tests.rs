@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::{Admitted, InFlight, LANE_ROWS_MAX, ReadAgain};
 use crate::publisher::Placed;
+use crate::settings::Ordering;
 
 const PLACED: Placed = Placed { partition: 0, offset: 0 };
 
@@ -47,7 +48,7 @@ fn acknowledge_and_mark(rows: &mut InFlight, seq: i64) -> Vec<ReadAgain> {
 
 #[test]
 fn the_next_row_of_an_aggregate_is_ready_once_the_one_before_is_marked() {
-    let mut rows = InFlight::default();
+    let mut rows = InFlight::new(Ordering::Aggregate);
     for (seq, aggregate) in [(1, "a"), (2, "a"), (3, "b"), (4, "a")] {
         assert_eq!(admit(&mut rows, seq, aggregate), Admitted::Yes);
     }
@@ -64,8 +65,19 @@ fn the_next_row_of_an_aggregate_is_ready_once_the_one_before_is_marked() {
 }
 
 #[test]
+fn without_an_order_no_row_waits_for_another() {
+    let mut rows = InFlight::new(Ordering::None);
+    for (seq, aggregate) in [(1, "a"), (2, "a"), (3, "a")] {
+        admit(&mut rows, seq, aggregate);
+    }
+    assert_eq!(send(&mut rows), [1, 2, 3]);
+    assert_eq!(rows.failed(2), Some(ReadAgain { bucket: 3, seq: 2 }));
+    assert_eq!((rows.rows(), rows.sent_rows()), (2, 2));
+}
+
+#[test]
 fn a_row_is_known_until_its_mark_is_committed() {
-    let mut rows = InFlight::default();
+    let mut rows = InFlight::new(Ordering::Aggregate);
     admit(&mut rows, 1, "a");
     send(&mut rows);
     assert_eq!(admit(&mut rows, 1, "a"), Admitted::Known);
@@ -77,7 +89,7 @@ fn a_row_is_known_until_its_mark_is_committed() {
 
 #[test]
 fn rows_that_are_read_out_of_order_are_sent_in_order() {
-    let mut rows = InFlight::default();
+    let mut rows = InFlight::new(Ordering::Aggregate);
     for seq in [5, 2, 9, 7] {
         admit(&mut rows, seq, "a");
     }
@@ -95,7 +107,7 @@ fn rows_that_are_read_out_of_order_are_sent_in_order() {
 
 #[test]
 fn a_failed_row_takes_its_aggregate_with_it_to_be_read_again() {
-    let mut rows = InFlight::default();
+    let mut rows = InFlight::new(Ordering::Aggregate);
     for (seq, aggregate) in [(1, "a"), (2, "a"), (3, "b")] {
         admit(&mut rows, seq, aggregate);
     }
@@ -110,7 +122,7 @@ fn a_failed_row_takes_its_aggregate_with_it_to_be_read_again() {
 
 #[test]
 fn a_parked_row_takes_the_rest_of_its_aggregate_out_of_memory() {
-    let mut rows = InFlight::default();
+    let mut rows = InFlight::new(Ordering::Aggregate);
     for (seq, aggregate) in [(1, "a"), (2, "a"), (3, "b")] {
         admit(&mut rows, seq, aggregate);
     }
@@ -119,14 +131,14 @@ fn a_parked_row_takes_the_rest_of_its_aggregate_out_of_memory() {
     admit(&mut rows, 4, "a");
     assert_eq!(send(&mut rows), [3]);
     assert_eq!(rows.to_park(10).len(), 1);
-    rows.parked(1);
+    assert_eq!(rows.parked(1), [ReadAgain { bucket: 3, seq: 1 }]);
     assert_eq!(rows.rows(), 1);
     assert!(!rows.has_unwritten());
 }
 
 #[test]
 fn leaving_a_bucket_keeps_only_what_kafka_has() {
-    let mut rows = InFlight::default();
+    let mut rows = InFlight::new(Ordering::Aggregate);
     for (seq, aggregate) in [(1, "a"), (2, "a"), (3, "b"), (4, "c")] {
         admit(&mut rows, seq, aggregate);
     }
@@ -144,7 +156,7 @@ fn leaving_a_bucket_keeps_only_what_kafka_has() {
 
 #[test]
 fn an_aggregate_with_too_many_rows_continues_from_the_table() {
-    let mut rows = InFlight::default();
+    let mut rows = InFlight::new(Ordering::Aggregate);
     let full = i64::try_from(LANE_ROWS_MAX).unwrap();
     for seq in 1..=full {
         assert_eq!(admit(&mut rows, seq, "a"), Admitted::Yes);
@@ -165,7 +177,7 @@ fn an_aggregate_with_too_many_rows_continues_from_the_table() {
 
 #[test]
 fn rows_of_a_producer_that_is_gone_are_read_again_and_acknowledged_ones_are_not() {
-    let mut rows = InFlight::default();
+    let mut rows = InFlight::new(Ordering::Aggregate);
     for (seq, aggregate) in [(1, "a"), (2, "b"), (3, "b")] {
         admit(&mut rows, seq, aggregate);
     }

@@ -1,8 +1,9 @@
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use store::outbox_buckets::{Census, Lease};
 
-use super::{Leases, share};
+use super::{Leases, Occupant, share};
 use crate::settings::Sharing;
 
 fn lease(bucket: i16, epoch: i64) -> Lease {
@@ -40,13 +41,18 @@ fn what_a_renewal_does_not_bring_was_lost_and_another_epoch_is_another_lease() {
 }
 
 #[test]
-fn a_bucket_is_given_back_only_when_nothing_of_it_is_in_memory() {
-    let leases = Leases::default();
+fn a_bucket_is_given_back_only_when_no_occupant_has_anything_of_it_in_memory() {
+    let leases = Arc::new(Leases::default());
+    let [one, other] = [Occupant::new(&leases), Occupant::new(&leases)];
     leases.claimed(&[lease(1, 1), lease(2, 1), lease(3, 1)], soon());
     leases.give_up(2);
     assert_eq!(leases.usable(Instant::now()).len(), 1);
     assert!(leases.quiet().is_empty());
-    leases.report_quiet(|bucket| bucket != 1);
+    for _ in 0..2 {
+        one.report_quiet(|bucket| bucket != 1);
+        assert!(leases.quiet().is_empty());
+    }
+    other.report_quiet(|_| true);
     assert_eq!(leases.quiet(), [lease(2, 1)]);
     leases.released(&[lease(2, 1)]);
     // The same one is still to go.
@@ -56,10 +62,11 @@ fn a_bucket_is_given_back_only_when_nothing_of_it_is_in_memory() {
 
 #[test]
 fn a_bucket_need_not_go_when_the_share_grows_again() {
-    let leases = Leases::default();
+    let leases = Arc::new(Leases::default());
+    let occupant = Occupant::new(&leases);
     leases.claimed(&[lease(1, 1), lease(2, 1)], soon());
     leases.give_up(1);
-    leases.report_quiet(|_| true);
+    occupant.report_quiet(|_| true);
     leases.give_up(0);
     assert_eq!(leases.usable(Instant::now()).len(), 2);
     assert!(leases.quiet().is_empty());

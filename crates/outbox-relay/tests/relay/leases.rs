@@ -42,7 +42,7 @@ async fn relays_share_the_buckets_fairly_as_they_come_and_go() {
 
     let Member { keeper, leases, connection, mut relay, .. } = second;
     relay.drain();
-    keeper.leave(&connection, &leases, |bucket| !relay.holds(bucket)).await.unwrap();
+    keeper.leave(&connection, &leases).await.unwrap();
     for _ in 0..2 {
         round(&mut [&mut first, &mut third]).await;
     }
@@ -66,7 +66,7 @@ async fn of_single_relays_the_oldest_has_every_bucket_and_the_next_takes_over() 
 
     let Member { keeper, leases, connection, mut relay, .. } = first;
     relay.drain();
-    keeper.leave(&connection, &leases, |bucket| !relay.holds(bucket)).await.unwrap();
+    keeper.leave(&connection, &leases).await.unwrap();
     round(&mut [&mut third, &mut second]).await;
     assert_eq!(shares(&rig, &[&second, &third]).await, [32, 0]);
     rig.insert(&NewRow::of("a")).await;

@@ -16,3 +16,4 @@ mod leases;
 mod order;
 mod retention;
 mod rig;
+mod routes;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use outbox_relay::{
-    Destination, Keeper, Leases, Metrics, Pass, Publisher, Relay, Service, Settings,
+    Destination, Keeper, Leases, Metrics, Occupant, Pass, Publisher, Relay, Route, Service,
+    Settings,
 };
 use pg_test::TestDatabase;
 use rdkafka::consumer::{Consumer as _, StreamConsumer};
@@ -87,7 +88,7 @@ impl Rig {
         settings::load(None, &env).unwrap()
     }
 
-    /// A relay that a test moves by hand, with all the buckets it can get. Its leases are long:
+    /// A relay of the first topic that a test moves by hand, with all the buckets it can get. Its leases are long:
     /// a slow test must not lose them.
     pub async fn member(&self, more: &[(&str, &str)]) -> Member {
         let mut env = vec![("ONCEBOX_RELAY_LEASE", "120s")];
@@ -106,10 +107,10 @@ impl Rig {
         let id = Uuid::now_v7();
         let keeper = Keeper::new(id, &settings, metrics.clone());
         let publisher = Publisher::new(&settings.kafka).unwrap();
-        let destination =
-            Destination::new(&settings.kafka.topic, metrics.clone(), readiness.condition("kafka"));
-        let relay =
-            Relay::new(id, &settings, metrics.clone(), Arc::clone(&leases), publisher, destination);
+        let route = Route::all(&settings).remove(0);
+        let destination = Destination::new(route, metrics.clone(), readiness.condition("kafka"));
+        let occupant = Occupant::new(&leases);
+        let relay = Relay::new(id, &settings, metrics.clone(), occupant, publisher, destination);
         let connection =
             Pool::new(&settings.database, "outbox-relay").unwrap().get().await.unwrap();
         Member { keeper, leases, relay, connection, metrics, readiness }
@@ -140,8 +141,12 @@ impl Rig {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
-    /// Everything in the topic, partition by partition in the order of offsets.
     pub async fn records(&self) -> Vec<Record> {
+        self.records_of(TOPIC).await
+    }
+
+    /// Everything in a topic, partition by partition in the order of offsets.
+    pub async fn records_of(&self, topic: &str) -> Vec<Record> {
         let consumer: StreamConsumer = ClientConfig::new()
             .set("bootstrap.servers", self.cluster.bootstrap_servers())
             .set("group.id", "test")
@@ -152,7 +157,7 @@ impl Rig {
             .unwrap();
         let mut assignment = TopicPartitionList::new();
         for partition in 0..PARTITIONS {
-            assignment.add_partition_offset(TOPIC, partition, Offset::Beginning).unwrap();
+            assignment.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
         }
         consumer.assign(&assignment).unwrap();
         let mut records = Vec::new();

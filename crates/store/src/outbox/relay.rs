@@ -26,6 +26,30 @@ pub struct Want {
     pub rows_max: i32,
 }
 
+/// Which pending rows of a bucket a relay is concerned with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    pub event_types: EventTypes,
+    /// Also rows that come after a parked one of their aggregate.
+    pub behind_parked: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventTypes {
+    Only(Vec<String>),
+    AllBut(Vec<String>),
+}
+
+impl EventTypes {
+    /// The types, and whether a row's has to be among them.
+    fn listed(&self) -> (&[String], bool) {
+        match self {
+            Self::Only(types) => (types, true),
+            Self::AllBut(types) => (types, false),
+        }
+    }
+}
+
 /// A pending row of the outbox.
 #[derive(Debug, Clone)]
 pub struct OutboxRecord {
@@ -50,8 +74,8 @@ pub struct OutboxRecord {
 // the answer, always after at least one row, and drops the end of a bucket only, as the rows
 // arrive bucket by bucket.
 //
-// A row is held while an earlier one of its aggregate is parked. That is asked a row only when
-// anything is parked at all. OFFSET 0 keeps it a probe of `outbox_parked`: as a join it could be
+// A row is held while an earlier one of its aggregate is parked, unless the caller takes such rows.
+// That is asked a row only when anything is parked at all. OFFSET 0 keeps it a probe of `outbox_parked`: as a join it could be
 // planned without the order that LIMIT needs.
 const READ: Statement = Statement::new(
     "read the outbox",
@@ -74,8 +98,10 @@ const READ: Statement = Statement::new(
                AND o.seq > want.after_seq
                AND o.published_at IS NULL
                AND o.parked_at IS NULL
+               AND (o.event_type = ANY ($6::text[])) = $7::boolean
                AND (
-                   NOT (SELECT EXISTS (SELECT FROM outbox WHERE parked_at IS NOT NULL))
+                   $8::boolean
+                   OR NOT (SELECT EXISTS (SELECT FROM outbox WHERE parked_at IS NOT NULL))
                    OR NOT EXISTS (
                        SELECT FROM outbox parked
                        WHERE parked.tenant_id = o.tenant_id
@@ -92,7 +118,7 @@ const READ: Statement = Statement::new(
      WHERE r.bytes_before < $4::bigint",
 );
 
-/// Pending rows of some buckets, each bucket's by seq. Ends with the row that brings the payloads
+/// Selected pending rows of some buckets, each bucket's by seq. Ends with the row that brings the payloads
 /// to `bytes_max`; a payload of more than `payload_bytes_max` is left out of its row.
 ///
 /// # Errors
@@ -100,6 +126,7 @@ const READ: Statement = Statement::new(
 pub async fn read(
     connection: &Connection,
     wants: &[Want],
+    selection: &Selection,
     bytes_max: usize,
     payload_bytes_max: usize,
 ) -> Result<Vec<OutboxRecord>, Error> {
@@ -108,8 +135,21 @@ pub async fn read(
     let rows_max: Vec<i32> = wants.iter().map(|want| want.rows_max).collect();
     let bytes_max = i64::try_from(bytes_max).unwrap_or(i64::MAX);
     let payload_bytes_max = i32::try_from(payload_bytes_max).unwrap_or(i32::MAX);
+    let (types, listed) = selection.event_types.listed();
     let rows = connection
-        .query(&READ, &[&buckets, &after_seqs, &rows_max, &bytes_max, &payload_bytes_max])
+        .query(
+            &READ,
+            &[
+                &buckets,
+                &after_seqs,
+                &rows_max,
+                &bytes_max,
+                &payload_bytes_max,
+                &types,
+                &listed,
+                &selection.behind_parked,
+            ],
+        )
         .await?;
     Ok(rows.iter().map(OutboxRecord::from_row).collect())
 }
@@ -154,8 +194,10 @@ const PASSED_OVER: Statement = Statement::new(
            AND o.seq <= done.seq
            AND o.published_at IS NULL
            AND o.parked_at IS NULL
+           AND (o.event_type = ANY ($4::text[])) = $5::boolean
            AND (
-               NOT (SELECT EXISTS (SELECT FROM outbox WHERE parked_at IS NOT NULL))
+               $6::boolean
+               OR NOT (SELECT EXISTS (SELECT FROM outbox WHERE parked_at IS NOT NULL))
                OR NOT EXISTS (
                    SELECT FROM outbox parked
                    WHERE parked.tenant_id = o.tenant_id
@@ -170,7 +212,7 @@ const PASSED_OVER: Statement = Statement::new(
      ) o",
 );
 
-/// The first pending rows (bucket, seq) of each bucket that a read should already have seen: rows
+/// The first selected pending rows (bucket, seq) of each bucket that a read should already have seen: rows
 /// in memory, and rows of transactions that committed later than those after them.
 ///
 /// # Errors
@@ -178,11 +220,18 @@ const PASSED_OVER: Statement = Statement::new(
 pub async fn passed_over(
     connection: &Connection,
     done: &[ReadUpTo],
+    selection: &Selection,
 ) -> Result<Vec<(i16, i64)>, Error> {
     let buckets: Vec<i16> = done.iter().map(|done| done.bucket).collect();
     let seqs: Vec<i64> = done.iter().map(|done| done.seq).collect();
     let rows_max: Vec<i32> = done.iter().map(|done| done.rows_max).collect();
-    let rows = connection.query(&PASSED_OVER, &[&buckets, &seqs, &rows_max]).await?;
+    let (types, listed) = selection.event_types.listed();
+    let rows = connection
+        .query(
+            &PASSED_OVER,
+            &[&buckets, &seqs, &rows_max, &types, &listed, &selection.behind_parked],
+        )
+        .await?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
@@ -258,7 +307,8 @@ const PARK: Statement = Statement::new(
        AND coalesce(o.parked_at, 'infinity') = 'infinity'",
 );
 
-/// Parks rows: they wait for an operator, and the later rows of their aggregates with them.
+/// Parks rows: they wait for an operator, and the later rows of their aggregates with them unless
+/// they are selected [`behind_parked`](Selection::behind_parked).
 /// Returns how many were parked.
 ///
 /// # Errors
