@@ -122,6 +122,14 @@ impl Context {
         }
     }
 
+    /// The topic that the dead letters of this wiring go to; it is not there before.
+    pub async fn dead_letter_topic(&self, wiring: &Wiring) -> Result<Topic> {
+        let name = dead_letter_topic_name(wiring);
+        let topic = Topic::create(&wiring.kafka_brokers, &name, 1, 1).await?;
+        self.topics.lock().expect("no test panics here").push(topic.clone());
+        Ok(topic)
+    }
+
     /// Waits until everything is published and applied, and demands that all accounts agree.
     pub async fn settle(&self, wiring: &Wiring, answers: &Answers) -> Result<Verdict> {
         ledger::drained(&wiring.database_url, SOON).await?;
@@ -145,6 +153,10 @@ impl Context {
         tokio::task::spawn_blocking(move || drop(databases)).await?;
         fs::remove_dir_all(&self.logs).context("removing the logs of a passed test")
     }
+}
+
+pub fn dead_letter_topic_name(wiring: &Wiring) -> String {
+    format!("{}.dead", wiring.topic)
 }
 
 type Test<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;

@@ -12,6 +12,7 @@ mod attack;
 mod brokers;
 mod consumer;
 mod context;
+mod dead_letter_topic;
 mod faults;
 mod idempotency;
 mod kafka_security;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         outbox::trials(&shared),
         outbox_contract::trials(&shared),
         consumer::trials(&shared),
+        dead_letter_topic::trials(&shared),
         servers::trials(&shared),
         verification::trials(&shared),
         processes::trials(&shared),

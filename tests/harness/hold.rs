@@ -17,17 +17,20 @@ use crate::postgres::connect;
 pub enum When {
     BeforeInsert,
     BeforeUpdate,
+    /// Of this column, by whoever names it.
+    BeforeUpdateOf(&'static str),
     /// When the transaction that inserted the row commits.
     Commit,
 }
 
 impl fmt::Display for When {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BeforeInsert => "before_insert",
-            Self::BeforeUpdate => "before_update",
-            Self::Commit => "commit",
-        })
+        match self {
+            Self::BeforeInsert => f.write_str("before_insert"),
+            Self::BeforeUpdate => f.write_str("before_update"),
+            Self::BeforeUpdateOf(column) => write!(f, "before_update_of_{column}"),
+            Self::Commit => f.write_str("commit"),
+        }
     }
 }
 
@@ -153,6 +156,9 @@ async fn create_trigger(
     let trigger = match when {
         When::BeforeInsert => format!("TRIGGER {name} BEFORE INSERT ON {table}"),
         When::BeforeUpdate => format!("TRIGGER {name} BEFORE UPDATE ON {table}"),
+        When::BeforeUpdateOf(column) => {
+            format!("TRIGGER {name} BEFORE UPDATE OF {column} ON {table}")
+        }
         When::Commit => format!(
             "CONSTRAINT TRIGGER {name} AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED"
         ),

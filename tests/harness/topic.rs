@@ -8,8 +8,9 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::RDKafkaErrorCode;
-use rdkafka::message::{Headers, Message as _};
+use rdkafka::message::{Header, Headers, Message as _, OwnedHeaders};
 use rdkafka::metadata::MetadataPartition;
+use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use crate::eventually::eventually;
@@ -96,6 +97,24 @@ impl Topic {
         let options = AdminOptions::new().operation_timeout(Some(REQUEST_LIMIT));
         let deleted = admin(&self.brokers)?.delete_records(&before, &options).await?;
         deleted.elements().iter().try_for_each(|it| it.error().context("deleting records"))
+    }
+
+    /// One record as any producer may write it, acknowledged.
+    pub async fn produce(
+        &self,
+        partition: i32,
+        key: &str,
+        headers: &[(&str, &[u8])],
+        value: &[u8],
+    ) -> Result<()> {
+        let producer: FutureProducer =
+            ClientConfig::new().set("bootstrap.servers", &self.brokers).create()?;
+        let headers = headers.iter().fold(OwnedHeaders::new(), |all, (key, value)| {
+            all.insert(Header { key, value: Some(*value) })
+        });
+        let record = FutureRecord::to(&self.name).partition(partition).key(key).headers(headers);
+        let sent = producer.send(record.payload(value), REQUEST_LIMIT).await;
+        sent.map(|_placed| ()).map_err(|(error, _)| error).context("producing a record")
     }
 
     /// Every record from the beginning to where the topic ends now, partition by partition.

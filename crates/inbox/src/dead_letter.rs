@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use store::{Transaction, dead_letters};
 use uuid::Uuid;
 
-use crate::event::{Event, Record, Unreadable};
+use crate::event::{Event, Header, Record, Unreadable};
 
 /// Enough for any message of a library; a reason that quotes a payload of a megabyte is none.
 const REASON_CHARS_MAX: usize = 1000;
@@ -107,7 +107,7 @@ impl DeadLetter {
 /// An array, since names may repeat and their order is part of the record; hex for what jsonb
 /// cannot hold as text (other encodings, and U+0000).
 fn headers(record: &Record) -> Value {
-    let header = |header: &crate::event::Header| {
+    let header = |header: &Header| {
         let text = |bytes| std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
         match header.value.as_deref() {
             None => json!({ "name": header.name, "value": null }),
@@ -122,4 +122,46 @@ fn headers(record: &Record) -> Value {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What [`headers`] wrote, as it was in the record.
+pub fn read_headers(headers: &Value) -> Vec<Header> {
+    let header = |header: &Value| {
+        let value = match (header["value"].as_str(), header["hex"].as_str()) {
+            (Some(text), _) => Some(text.as_bytes().to_vec()),
+            (None, Some(hex)) => unhex(hex),
+            (None, None) => None,
+        };
+        Some(Header { name: header["name"].as_str()?.to_owned(), value })
+    };
+    headers.as_array().into_iter().flatten().filter_map(header).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let byte = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_come_back_as_they_were() {
+        let values: [Option<&[u8]>; 5] =
+            [None, Some(b""), Some("é\"".as_bytes()), Some(b"a\0b"), Some(b"\xff\x00\x7f")];
+        let header =
+            |value: &Option<&[u8]>| Header { name: "n".into(), value: value.map(<[u8]>::to_vec) };
+        let record = Record {
+            topic: "t".into(),
+            partition: 0,
+            offset: 0,
+            timestamp: -1,
+            key: None,
+            headers: values.iter().map(header).collect(),
+            payload: None,
+        };
+        let back = read_headers(&headers(&record));
+        assert_eq!(back, record.headers);
+    }
 }

@@ -19,7 +19,7 @@ pub struct Record {
     pub payload: Option<Vec<u8>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     pub name: String,
     pub value: Option<Vec<u8>>,

@@ -6,8 +6,10 @@
 mod backoff;
 mod consumer;
 mod dead_letter;
+mod dead_letter_topic;
 mod event;
 mod failure;
+mod follow_up;
 mod group_member;
 mod handler;
 mod health;
@@ -20,11 +22,12 @@ mod subscription;
 mod window;
 
 use prometheus::Registry;
-use store::Pool;
+use store::{Pool, dead_letters};
 use telemetry::Readiness;
 use tokio_util::sync::CancellationToken;
 
 use crate::consumer::{Consumer, Limits};
+use crate::dead_letter_topic::DeadLetterTopic;
 use crate::health::Health;
 use crate::keeper::Keeper;
 use crate::metrics::Metrics;
@@ -32,10 +35,14 @@ use crate::subscription::Subscription;
 use crate::window::Window;
 
 pub use crate::event::{Envelope, Event, Header, Record};
+pub use crate::follow_up::{Counts, FollowUp, Undone, Worker};
 pub use crate::handler::{Handler, HandlerError};
 pub use crate::settings::Settings;
 pub use crate::subscription::Error as SubscriptionError;
 pub use crate::window::TooShort;
+
+/// A dead letter may have a megabyte.
+const LETTERS_AT_ONCE: usize = 16;
 
 /// Why the inbox could not be put together.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +60,7 @@ pub struct Inbox<H> {
     health: Health,
     window: Window,
     keeper: Keeper,
+    publisher: Option<Worker<DeadLetterTopic>>,
 }
 
 /// Why an inbox ended by itself.
@@ -98,6 +106,20 @@ impl<H: Handler> Inbox<H> {
             window: limits.window,
             metrics: metrics.clone(),
         };
+        let publisher = settings.kafka.dead_letter_topic.as_deref().map(|topic| Worker {
+            work: "publish dead letters",
+            queue: &dead_letters::PUBLICATIONS,
+            consumer: settings.consumer_name().to_owned(),
+            pool: pool.clone(),
+            follow_up: DeadLetterTopic::new(topic, &settings.kafka, application),
+            at_once: LETTERS_AT_ONCE,
+            counts: Counts {
+                waiting: metrics.dead_letters_unpublished.clone(),
+                given_up: None,
+                done: metrics.dead_letters_published.clone(),
+                errors: metrics.dead_letter_publish_errors.clone(),
+            },
+        });
         let consumer = Consumer {
             name: settings.consumer_name().to_owned(),
             pool,
@@ -106,7 +128,7 @@ impl<H: Handler> Inbox<H> {
             applying: readiness.condition("applying"),
             limits,
         };
-        Ok(Self { consumer, subscription, health, window, keeper })
+        Ok(Self { consumer, subscription, health, window, keeper, publisher })
     }
 
     /// Consumes until `stop`; finishes and commits what is in work then, and leaves the group.
@@ -119,8 +141,19 @@ impl<H: Handler> Inbox<H> {
             opened = self.window.open() => opened?,
         };
         let member = self.subscription.member().clone();
+        let stop = stop.child_token();
+        let consume = async {
+            let result = self.consumer.run(self.subscription, stop.clone()).await;
+            stop.cancel();
+            result
+        };
+        let publish = async {
+            if let Some(publisher) = &self.publisher {
+                publisher.run(&stop).await;
+            }
+        };
         tokio::select! {
-            result = self.consumer.run(self.subscription, stop) => Ok(result?),
+            (result, ()) = async { tokio::join!(consume, publish) } => Ok(result?),
             short = self.window.watch(known) => Ok(short?),
             () = self.health.watch(&self.consumer.pool, &member) => {
                 unreachable!("invariant: the watch never ends")

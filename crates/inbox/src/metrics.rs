@@ -80,6 +80,12 @@ telemetry::metrics! {
         /// Attempts that failed and come again, by cause.
         retries: IntCounterVec = "inbox_retries_total",
             labels ["cause" in RetryCause::ALL.map(RetryCause::as_label)];
+        /// Dead letters of this consumer that are not in the dead-letter topic; 0 while there is none.
+        dead_letters_unpublished: IntGauge = "inbox_dead_letters_unpublished";
+        /// Dead letters that this process has put into the dead-letter topic.
+        dead_letters_published: IntCounter = "inbox_dead_letters_published_total";
+        /// Attempts at that which failed and come again.
+        dead_letter_publish_errors: IntCounter = "inbox_dead_letter_publish_errors_total";
         /// Events that do not follow the one before them in their aggregate.
         sequence_anomalies: IntCounterVec = "inbox_sequence_anomalies_total",
             labels ["kind" in Anomaly::ALL.map(Anomaly::as_label)];

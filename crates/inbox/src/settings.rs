@@ -13,6 +13,10 @@ settings::group! {
             "host:port, comma separated", check not_empty;
         /// The topic to read.
         topic: String = "kafka.topic", default "charges.events", "a topic name";
+        /// Where dead letters are published to as well. It must exist: it is never created. Unset: they
+        /// are in their table only.
+        dead_letter_topic: Option<String> = "kafka.dead_letter_topic", optional,
+            "the name of a topic other than kafka.topic";
         /// The consumer group; its members share the partitions of the topic.
         group: String = "kafka.group", default "charge-consumer", "a group name";
         /// After how long without a heartbeat the group gives this member's partitions to others.
@@ -102,6 +106,10 @@ fn contradictions(
     if kafka.max_poll_interval < kafka.session_timeout {
         reader.problem("kafka.max_poll_interval", "is below kafka.session_timeout");
     }
+    if kafka.dead_letter_topic.as_ref() == Some(&kafka.topic) {
+        let why = "is kafka.topic: each dead letter would come again as a record, and be one more";
+        reader.problem("kafka.dead_letter_topic", why);
+    }
     if consumer.transaction_timeout >= kafka.max_poll_interval {
         reader.problem("consumer.transaction_timeout", "is not below kafka.max_poll_interval");
     }
@@ -137,6 +145,7 @@ mod tests {
             security_protocol = 'sasl_ssl'
             sasl_username = 'u'
             max_poll_interval = '20s'
+            dead_letter_topic = 'charges.events'
             [consumer]
             concurrency = 32";
         let problems = settings::load::<Settings>(Some(file), &REQUIRED).expect_err("problems");
@@ -144,6 +153,7 @@ mod tests {
         for key in [
             "kafka.sasl_mechanism",
             "kafka.sasl_password",
+            "kafka.dead_letter_topic",
             "consumer.transaction_timeout",
             "consumer.concurrency",
         ] {

@@ -11,7 +11,8 @@ mod told;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use store::audit::{self, Action};
-use store::requeue::{self, Letter, Retold};
+use store::dead_letters::Letter;
+use store::requeue::{self, Retold};
 use store::{Connection, Pool, Transaction};
 use uuid::Uuid;
 
@@ -99,12 +100,14 @@ async fn list(connection: &Connection, arguments: &ListArguments) -> Result<Answ
                 place(letter),
                 letter.event_id.map_or("-".into(), |id| id.to_string()),
                 format!("{:.3}", letter.created_at),
+                letter.published_at.map_or("no".into(), |at| format!("{at:.3}")),
             ]
         });
         match letters.is_empty() {
             true => "no dead letters".into(),
             false => {
-                table(["id", "consumer", "record", "event", "since"], &rows.collect::<Vec<_>>())
+                let head = ["id", "consumer", "record", "event", "since", "published"];
+                table(head, &rows.collect::<Vec<_>>())
             }
         }
     }))
@@ -145,6 +148,7 @@ async fn show(connection: &Connection, arguments: &ShowArguments) -> Result<Answ
             ("headers", letter.headers.to_string()),
             ("attempts", letter.attempts.to_string()),
             ("since", letter.created_at.to_string()),
+            ("published", published(&letter)),
             ("advice", advice),
             ("reason", reason),
             ("payload", payload),
@@ -275,6 +279,15 @@ fn place(letter: &Letter) -> String {
     format!("{} {}:{}", letter.topic, letter.partition, letter.offset)
 }
 
+/// Whether it is in the dead-letter topic.
+fn published(letter: &Letter) -> String {
+    match (letter.published_at, &letter.publish_error) {
+        (Some(at), _) => at.to_string(),
+        (None, Some(error)) => format!("no: {error}"),
+        (None, None) => "no".into(),
+    }
+}
+
 /// Neither the payload nor the reason, which may quote it.
 fn letter_json(letter: &Letter) -> Value {
     json!({
@@ -287,5 +300,7 @@ fn letter_json(letter: &Letter) -> Value {
         "attempts": letter.attempts,
         "payloadBytes": letter.payload.as_ref().map(Vec::len),
         "createdAt": letter.created_at,
+        "publishedAt": letter.published_at,
+        "publishError": letter.publish_error,
     })
 }

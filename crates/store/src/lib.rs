@@ -15,6 +15,7 @@ pub mod api_keys;
 pub mod audit;
 pub mod charges;
 pub mod dead_letters;
+pub mod follow_ups;
 pub mod idempotency_keys;
 pub mod inbox;
 pub mod key_lock;

@@ -44,6 +44,7 @@ pub const MIGRATIONS: &[Migration] = migrations![
     "0014_outbox_contract_holds.sql",
     "0015_outbox_retention.sql",
     "0016_outbox_relays_standing_by.sql",
+    "0017_dead_letter_publications.sql",
 ];
 
 /// Runs a file's statements one by one outside a transaction, for what PostgreSQL refuses inside

@@ -5,66 +5,21 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use crate::dead_letters::{Letter, letters};
 use crate::{Connection, Error, Statement, Transaction};
 
 pub(crate) const STATEMENTS: &[&Statement] =
     &[&LIST, &FIND, &LOCK, &TAKE_OUT, &FORGET, &IS_SETTLED, &PUBLISH_AGAIN, &PUT_BACK];
 
-/// A dead letter as it is kept.
-#[derive(Debug, Clone)]
-pub struct Letter {
-    pub id: Uuid,
-    pub consumer: String,
-    pub topic: String,
-    pub partition: i32,
-    pub offset: i64,
-    pub event_id: Option<Uuid>,
-    pub key: Option<Vec<u8>>,
-    /// Array of `{"name", "value" | "hex"}`.
-    pub headers: Value,
-    pub payload: Option<Vec<u8>>,
-    pub reason: String,
-    pub attempts: i32,
-    pub created_at: Timestamp,
-}
-
-impl Letter {
-    fn read(row: &Row) -> Self {
-        Self {
-            id: row.get(0),
-            consumer: row.get(1),
-            topic: row.get(2),
-            partition: row.get(3),
-            offset: row.get(4),
-            event_id: row.get(5),
-            key: row.get(6),
-            headers: row.get(7),
-            payload: row.get(8),
-            reason: row.get(9),
-            attempts: row.get(10),
-            created_at: row.get(11),
-        }
-    }
-}
-
-macro_rules! columns {
-    () => {
-        "SELECT id, consumer, source_topic, source_partition, source_offset, event_id, key, headers,
-                payload, reason, attempts, created_at
-         FROM dead_letters "
-    };
-}
-
 // Ids are UUIDv7, so the latest come first.
 const LIST: Statement = Statement::new(
     "list dead letters",
     concat!(
-        columns!(),
-        "WHERE id < $1 AND ($2::text IS NULL OR consumer = $2) ORDER BY id DESC LIMIT $3"
+        letters!(),
+        "WHERE d.id < $1 AND ($2::text IS NULL OR d.consumer = $2) ORDER BY d.id DESC LIMIT $3"
     ),
 );
 
@@ -81,7 +36,8 @@ pub async fn list(
     Ok(rows.iter().map(Letter::read).collect())
 }
 
-const FIND: Statement = Statement::new("find a dead letter", concat!(columns!(), "WHERE id = $1"));
+const FIND: Statement =
+    Statement::new("find a dead letter", concat!(letters!(), "WHERE d.id = $1"));
 
 /// # Errors
 /// [`Error::Statement`].
@@ -90,7 +46,7 @@ pub async fn find(connection: &Connection, id: Uuid) -> Result<Option<Letter>, E
 }
 
 const LOCK: Statement =
-    Statement::new("lock a dead letter", concat!(columns!(), "WHERE id = $1 FOR UPDATE"));
+    Statement::new("lock a dead letter", concat!(letters!(), "WHERE d.id = $1 FOR UPDATE OF d"));
 
 /// The letter, which stays as it is until the transaction ends.
 ///

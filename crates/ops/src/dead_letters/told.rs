@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use store::requeue::Letter;
+use store::dead_letters::Letter;
 
 /// An event as its record tells it.
 #[derive(Debug, PartialEq, Eq)]

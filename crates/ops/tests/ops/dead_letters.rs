@@ -58,6 +58,31 @@ async fn letters_are_listed_and_shown_without_what_may_be_secret() {
 }
 
 #[tokio::test]
+async fn a_letter_tells_whether_it_was_published_and_can_be_requeued_all_the_same() {
+    let database = pg_test::database().await;
+    let client = database.client().await;
+    refused_event(&client, WHOLE).await;
+    let url = database.url();
+    let list = oncebox(&url, &["dead-letters", "list", "--json"]).await.ends_with(0);
+    assert_eq!(list.json()["letters"][0]["publishedAt"], serde_json::Value::Null);
+    let failed = "UPDATE dead_letter_publications SET attempts = 1, last_error = 'no such topic'";
+    client.batch_execute(failed).await.unwrap();
+    let show = oncebox(&url, &["dead-letters", "show", LETTER]).await.ends_with(0);
+    assert!(show.stdout.contains("no: no such topic"), "{show:?}");
+
+    let published = "UPDATE dead_letter_publications SET published_at = '2026-12-01T10:00:00Z'";
+    client.batch_execute(published).await.unwrap();
+
+    let list = oncebox(&url, &["dead-letters", "list"]).await.ends_with(0);
+    assert!(list.stdout.contains("2026-12-01T10:00:00"), "{list:?}");
+    let show = oncebox(&url, &["dead-letters", "show", LETTER]).await.ends_with(0);
+    assert!(show.stdout.contains("2026-12-01T10:00:00"), "{show:?}");
+    oncebox(&url, &["dead-letters", "requeue", LETTER, "--yes"]).await.ends_with(0);
+    assert_eq!(everything(&client).await, [0, 0, 1, 1]);
+    assert_eq!(count(&client, "dead_letter_publications").await, 0);
+}
+
+#[tokio::test]
 async fn a_requeued_letter_is_an_event_again_that_its_consumer_has_not_seen() {
     let database = pg_test::database().await;
     let client = database.client().await;

@@ -9,6 +9,7 @@
 mod api_keys;
 mod charges;
 mod connections;
+mod follow_ups;
 mod inbox;
 mod migrations;
 mod outbox_contract;

@@ -74,6 +74,10 @@ async fn no_role_may_do_what_is_not_its_business() {
                 "SELECT payload FROM outbox",
                 "INSERT INTO charges DEFAULT VALUES",
                 "DELETE FROM dead_letters",
+                "UPDATE dead_letters SET reason = ''",
+                "INSERT INTO dead_letter_publications DEFAULT VALUES",
+                "DELETE FROM dead_letter_publications",
+                "SELECT add_dead_letter_publication()",
             ],
         ),
         (
