@@ -192,22 +192,17 @@ impl InFlight {
         self.refused.iter().take(rows_max).filter_map(|seq| self.rows.get(seq)).collect()
     }
 
-    /// The marks of the first `count` rows of `to_mark` are committed: the next of each aggregate
-    /// may go.
-    pub fn marked(&mut self, count: usize) -> Vec<ReadAgain> {
-        let mut again = Vec::new();
-        for _ in 0..count {
-            let Some(seq) = self.acknowledged.pop_first() else { break };
-            again.extend(self.settled(seq));
-        }
-        again
+    /// Their marks are committed: the next of each aggregate may go.
+    pub fn marked(&mut self, seqs: &[i64]) -> Vec<ReadAgain> {
+        let was_here = seqs.iter().filter(|seq| self.acknowledged.remove(seq)).copied();
+        let marked: Vec<i64> = was_here.collect();
+        marked.into_iter().filter_map(|seq| self.settled(seq)).collect()
     }
 
-    /// The first `count` rows of `to_park` are parked. Whether the rows behind them wait too, a read
-    /// tells.
-    pub fn parked(&mut self, count: usize) -> Vec<ReadAgain> {
-        let parked: Vec<i64> = self.refused.drain(..count.min(self.refused.len())).collect();
-        parked.into_iter().filter_map(|seq| self.failed(seq)).collect()
+    /// They are parked, or another relay's. Whether the rows behind them wait too, a read tells.
+    pub fn parked(&mut self, seqs: &[i64]) -> Vec<ReadAgain> {
+        self.refused.retain(|seq| !seqs.contains(seq));
+        seqs.iter().filter_map(|seq| self.failed(*seq)).collect()
     }
 
     fn settled(&mut self, seq: i64) -> Option<ReadAgain> {

@@ -20,7 +20,9 @@ mod relay;
 mod retention;
 mod routes;
 mod service;
+mod session;
 mod settings;
+mod writer;
 
 pub use backlog::BacklogMetrics;
 pub use destination::Destination;
@@ -31,4 +33,6 @@ pub use relay::{Pass, Relay};
 pub use retention::{Retention, RetentionSettings};
 pub use routes::Route;
 pub use service::{Error, Service};
+pub use session::Session;
 pub use settings::{Compression, KafkaSettings, RelaySettings, Settings};
+pub use writer::Writer;

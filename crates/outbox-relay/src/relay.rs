@@ -1,13 +1,13 @@
 //! The way of an event: a pending row is read, published to Kafka, and marked once Kafka has
 //! acknowledged it. At least once, and in the order of each aggregate, with any number of relays.
 //!
-//! One loop does it all, for one topic. Each pass takes in what Kafka reported; then, while it marks, parks and
-//! reads on one connection, it sends what the passes before have read. No transaction is open while
-//! Kafka is awaited, and nothing is remembered that the table does not know: a relay that dies loses
-//! only time.
+//! One loop does it all, for one topic. Each pass takes in what Kafka and the writer reported, reads
+//! on, and sends meanwhile what the passes before have read; the writer marks beside it. No transaction
+//! is open while Kafka is awaited, and nothing is remembered that the table does not know: a relay that
+//! dies loses only time.
 //!
-//! The order within a pass is what keeps a row from being sent twice: what a read brings is
-//! compared with the rows in memory *before* those whose marks ran beside it are forgotten.
+//! The order within a pass is what keeps a row from being sent twice: a marked row is forgotten between
+//! two reads, so what a read brings is compared with every row whose mark it may not have seen.
 
 mod upkeep;
 
@@ -18,11 +18,10 @@ use std::time::{Duration, Instant};
 use store::outbox::relay::OutboxRecord;
 use store::{Connection, Error};
 use tokio::task::JoinHandle;
-use uuid::Uuid;
 
 use crate::destination::{Destination, Permit};
 use crate::event::Event;
-use crate::exchange::{Database, Outcomes, Questions, unless_failed};
+use crate::exchange::{Database, Questions};
 use crate::in_flight::{Admitted, InFlight, ReadAgain};
 use crate::leases::Occupant;
 use crate::metrics::Metrics;
@@ -30,6 +29,7 @@ use crate::pace::Pace;
 use crate::publisher::{Batching, Delivery, ErrorClass, Failure, Publisher, Queued};
 use crate::reach::Reaches;
 use crate::settings::Settings;
+use crate::writer::{Order, Writer};
 
 /// How often passed-over rows are looked for: the longest that a late commit may wait.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,12 +54,12 @@ pub struct Pass {
 }
 
 pub struct Relay {
-    id: Uuid,
     settings: Settings,
     metrics: Metrics,
     leases: Occupant,
     publisher: Publisher,
     destination: Destination,
+    writer: Writer,
     in_flight: InFlight,
     reaches: Reaches,
     pace: Pace,
@@ -74,21 +74,21 @@ pub struct Relay {
 
 impl Relay {
     pub fn new(
-        id: Uuid,
         settings: &Settings,
         metrics: Metrics,
         leases: Occupant,
         publisher: Publisher,
         destination: Destination,
+        writer: Writer,
     ) -> Self {
         let now = Instant::now();
         Self {
-            id,
             settings: settings.clone(),
             metrics,
             leases,
             publisher,
             destination,
+            writer,
             in_flight: InFlight::new(settings.relay.ordering),
             reaches: Reaches::new(now),
             pace: Pace::new(settings.relay.poll_idle, now),
@@ -103,13 +103,15 @@ impl Relay {
     /// One pass.
     ///
     /// # Errors
-    /// The database's. Nothing is lost: what was to be marked is marked in a later pass.
+    /// The database's; what was to be read is read in a later pass.
     pub async fn run_once(&mut self, connection: &Connection) -> Result<Pass, Error> {
         let now = Instant::now();
         self.follow_leases(now);
         self.collect(now);
         self.look_after_kafka(now).await;
-        let pass = self.exchange(connection, now).await?;
+        let mut pass = Pass::default();
+        self.write(&mut pass);
+        self.read(connection, now, &mut pass).await?;
         let rows = i64::try_from(self.in_flight.rows()).unwrap_or(i64::MAX);
         self.metrics.rows_in_flight.with_label_values(&[&self.destination.route.topic]).set(rows);
         Ok(pass)
@@ -160,53 +162,58 @@ impl Relay {
         self.read_again(again);
     }
 
-    /// Marks and parks what is due and reads on, all at once on one connection; and sends meanwhile.
-    async fn exchange(&mut self, connection: &Connection, now: Instant) -> Result<Pass, Error> {
-        let batch = usize::try_from(self.settings.relay.batch).unwrap_or(usize::MAX);
-        let questions = self.questions(now, batch);
-        let outcomes = Outcomes::of(&self.in_flight.to_mark(batch), &self.in_flight.to_park(batch));
-        let Outcomes { acknowledged, refused } = &outcomes;
-        let database = Database {
-            connection,
-            relay: self.id,
-            route: Arc::clone(&self.destination.route),
-            mark_duration: self.metrics.mark_duration.clone(),
-        };
-        // In this order: the statements are on their way before this thread is busy with sending.
-        let (marked, parked, records, passed_over, sent) = tokio::join!(
-            database.mark(acknowledged),
-            database.park(refused),
-            database.read(&questions),
-            database.sweep(&questions),
-            async { self.send(now) },
-        );
-
-        // Each answer counts, whatever became of the others.
-        let mut problem = None;
-        let mut pass = Pass { sent, ..Pass::default() };
-        if let Some(records) = unless_failed(records, &mut problem).flatten() {
-            pass.read = self.admit(now, &questions, records);
-        }
-        if let Some((found, duration)) = unless_failed(passed_over, &mut problem).flatten() {
-            self.after_sweep(&found, duration);
-        }
-        if let Some(count) = unless_failed(marked, &mut problem) {
-            pass.marked = acknowledged.len();
-            self.metrics.marks_unmatched.inc_by((pass.marked as u64).saturating_sub(count));
-            let again = self.in_flight.marked(pass.marked);
+    /// Takes in what was written since the last pass, and hands over what is due now.
+    ///
+    /// A row is forgotten here alone, before the next read begins: a read that began before its mark
+    /// was committed, and brings it once more, has been compared with it by then.
+    fn write(&mut self, pass: &mut Pass) {
+        if let Some(written) = self.writer.fetch() {
+            pass.marked = written.acknowledged.len();
+            self.metrics
+                .marks_unmatched
+                .inc_by((pass.marked as u64).saturating_sub(written.marked));
+            let again = self.in_flight.marked(&written.acknowledged);
+            self.read_again(again);
+            pass.parked = usize::try_from(written.parked).unwrap_or(usize::MAX);
+            self.metrics.rows_parked.inc_by(written.parked);
+            let again = self.in_flight.parked(&written.refused);
             self.read_again(again);
         }
-        if let Some(count) = unless_failed(parked, &mut problem) {
-            pass.parked = usize::try_from(count).unwrap_or(usize::MAX);
-            self.metrics.rows_parked.inc_by(count);
-            let again = self.in_flight.parked(refused.len());
-            self.read_again(again);
+        if !self.writer.is_busy() && self.in_flight.has_unwritten() {
+            let batch = usize::try_from(self.settings.relay.batch).unwrap_or(usize::MAX);
+            let (acknowledged, refused) =
+                (self.in_flight.to_mark(batch), self.in_flight.to_park(batch));
+            self.writer.write(Order::of(&acknowledged, &refused));
         }
-        problem.map_or(Ok(pass), Err)
     }
 
-    fn questions(&mut self, now: Instant, batch: usize) -> Questions {
+    /// Reads on, and sends meanwhile.
+    async fn read(
+        &mut self,
+        connection: &Connection,
+        now: Instant,
+        pass: &mut Pass,
+    ) -> Result<(), Error> {
+        let questions = self.questions(now);
+        let database = Database { connection, route: Arc::clone(&self.destination.route) };
+        // In this order: the statements are on their way before this thread is busy with sending.
+        let (records, passed_over, sent) =
+            tokio::join!(database.read(&questions), database.sweep(&questions), async {
+                self.send(now)
+            },);
+        pass.sent = sent;
+        if let Some(records) = records? {
+            pass.read = self.admit(now, &questions, records);
+        }
+        if let Some((found, duration)) = passed_over? {
+            self.after_sweep(&found, duration);
+        }
+        Ok(())
+    }
+
+    fn questions(&mut self, now: Instant) -> Questions {
         let limits = &self.settings.relay;
+        let batch = usize::try_from(limits.batch).unwrap_or(usize::MAX);
         let bytes_max = limits.in_flight_bytes.as_usize().saturating_sub(self.in_flight.bytes());
         let rows_max = if self.pace.is_due(now) { self.room().min(batch) } else { 0 };
         self.reaches.turn(now);
@@ -359,7 +366,8 @@ impl Relay {
         let may_read = self.room() > 0 && !self.reaches.is_empty();
         let reads_at = may_read.then(|| self.pace.next_read());
         let sends = self.may_send(now) && self.in_flight.next_ready().is_some();
-        if sends || self.in_flight.has_unwritten() || reads_at.is_some_and(|at| at <= now) {
+        let writes = !self.writer.is_busy() && self.in_flight.has_unwritten();
+        if sends || writes || reads_at.is_some_and(|at| at <= now) {
             // Lets the other tasks of this thread go on.
             tokio::task::yield_now().await;
             return;
@@ -370,6 +378,7 @@ impl Relay {
         let until = [reads_at, opens_at, room_at].into_iter().flatten().fold(longest, Instant::min);
         tokio::select! {
             () = self.publisher.delivered() => {}
+            () = self.writer.written() => {}
             () = self.leases.gained() => self.pace.hurry(Instant::now()),
             () = tokio::time::sleep_until(until.into()) => {}
         }

@@ -13,7 +13,6 @@ use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use crate::backlog::BacklogMetrics;
-use crate::backoff::Backoff;
 use crate::destination::Destination;
 use crate::leases::{Keeper, Leases, Occupant};
 use crate::metrics::Metrics;
@@ -22,14 +21,9 @@ use crate::pulse::Pulse;
 use crate::relay::Relay;
 use crate::retention::Retention;
 use crate::routes::Route;
+use crate::session::Session;
 use crate::settings::Settings;
-
-/// How much longer than the server's own limit a statement is waited for: past that the connection
-/// itself is dead.
-const ANSWER_MARGIN: Duration = Duration::from_secs(5);
-const DATABASE_PAUSE_FIRST: Duration = Duration::from_millis(50);
-/// A database that is back is used again after at most this long.
-const DATABASE_PAUSE_MAX: Duration = Duration::from_secs(2);
+use crate::writer::Writer;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -54,8 +48,8 @@ pub struct Service {
 /// The relay of one topic, and how it fares.
 struct Loop {
     relay: Relay,
+    session: Session,
     pulse: Arc<Pulse>,
-    database: Condition,
     looping: Condition,
 }
 
@@ -78,13 +72,18 @@ impl Service {
         let keeper = Keeper::new(id, &settings, metrics.clone());
         let new_loop = |route| {
             let publisher = Publisher::new(&settings.kafka).map_err(Error::Kafka)?;
-            let database = readiness.condition("database");
             let destination =
                 Destination::new(route, metrics.clone(), readiness.condition("kafka"));
+            let session = || {
+                let statement_timeout = settings.database.statement_timeout;
+                Session::new(&pool, statement_timeout, readiness.condition("database"))
+            };
+            let marks = metrics.mark_duration.clone();
+            let writer = Writer::spawn(id, Arc::clone(&destination.route), session(), marks);
             let (metrics, occupant) = (metrics.clone(), Occupant::new(&leases));
-            let relay = Relay::new(id, &settings, metrics, occupant, publisher, destination);
+            let relay = Relay::new(&settings, metrics, occupant, publisher, destination, writer);
             let looping = readiness.condition("loop");
-            Ok(Loop { relay, pulse: Arc::default(), database, looping })
+            Ok(Loop { relay, session: session(), pulse: Arc::default(), looping })
         };
         let loops: Result<_, Error> = Route::all(&settings).into_iter().map(new_loop).collect();
         Ok(Self {
@@ -144,11 +143,10 @@ impl Service {
     }
 
     fn spawn_loops(&mut self, token: &CancellationToken) -> JoinSet<()> {
-        let limit = self.settings.database.statement_timeout + ANSWER_MARGIN;
         let mut tasks = JoinSet::new();
         for one in self.loops.drain(..) {
-            let (pool, token) = (self.pool.clone(), token.clone());
-            tasks.spawn(async move { one.run(&pool, limit, &token).await });
+            let token = token.clone();
+            tasks.spawn(async move { one.run(&token).await });
         }
         tasks
     }
@@ -189,10 +187,8 @@ async fn all_end(loops: &mut JoinSet<()>) -> Result<(), Error> {
 
 impl Loop {
     /// Passes until the token is cancelled and nothing is in memory any more. While the database is
-    /// away it waits; rows in memory stay there. A pass is waited for at most until the limit.
-    async fn run(mut self, pool: &Pool, limit: Duration, token: &CancellationToken) {
-        let mut backoff = Backoff::new(DATABASE_PAUSE_FIRST, DATABASE_PAUSE_MAX);
-        let mut connection: Option<Connection> = None;
+    /// away it waits; rows in memory stay there.
+    async fn run(mut self, token: &CancellationToken) {
         loop {
             let draining = token.is_cancelled();
             if draining {
@@ -202,46 +198,17 @@ impl Loop {
                 }
             }
             self.pulse.beat(std::time::Instant::now());
-            let problem = match &connection {
-                None => match pool.get().await {
-                    Ok(new) => {
-                        connection = Some(new);
-                        continue;
-                    }
-                    Err(error) => Some(error),
-                },
-                Some(open) => match tokio::time::timeout(limit, self.relay.run_once(open)).await {
-                    Ok(Ok(_)) => {
-                        backoff.reset();
-                        self.database.set(true);
-                        tokio::select! {
-                            () = self.relay.rest() => {}
-                            // A drain does not hurry: it waits for reports.
-                            () = token.cancelled(), if !draining => {}
-                        }
-                        continue;
-                    }
-                    Ok(Err(error)) => Some(error),
-                    Err(_) => None,
-                },
-            };
-            if let Some(broken) = connection.take() {
-                broken.discard();
+            let Some(connection) = self.session.take().await else { continue };
+            let answer = self.session.wait(self.relay.run_once(&connection)).await;
+            if self.session.settle(connection, answer).await.is_none() {
+                continue;
             }
-            let pause = backoff.next();
-            self.database_is_away(problem.as_ref(), pause);
-            tokio::time::sleep(pause).await;
+            tokio::select! {
+                () = self.relay.rest() => {}
+                // A drain does not hurry: it waits for reports.
+                () = token.cancelled(), if !draining => {}
+            }
         }
-    }
-
-    fn database_is_away(&self, problem: Option<&store::Error>, pause: Duration) {
-        tracing::warn!(
-            error = problem.map(|error| error as &dyn std::error::Error),
-            pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
-            "the relay waits for the database"
-        );
-        let reason = problem.map_or("no answer in time".into(), ToString::to_string);
-        self.database.set_false(reason);
     }
 }
 

@@ -130,12 +130,12 @@ impl Group for Settings {
             fits = false;
         }
         // The keeper of the leases and the gauges have connections of their own.
-        let connections = kafka.topics().len() + 2;
+        let connections = 2 * kafka.topics().len() + 2;
         if database.as_ref().is_some_and(|database| (database.pool_max as usize) < connections) {
             reader.problem(
                 "database.pool_max",
                 format!(
-                    "must be at least {connections}: one connection for each topic and two more"
+                    "must be at least {connections}: two connections for each topic and two more"
                 ),
             );
             fits = false;

@@ -43,7 +43,7 @@ fn send(rows: &mut InFlight) -> Vec<i64> {
 
 fn acknowledge_and_mark(rows: &mut InFlight, seq: i64) -> Vec<ReadAgain> {
     assert!(rows.acknowledged(seq, PLACED).is_some());
-    rows.marked(1)
+    rows.marked(&[seq])
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn the_next_row_of_an_aggregate_is_ready_once_the_one_before_is_marked() {
     assert_eq!(send(&mut rows), [1, 3]);
     assert!(rows.acknowledged(1, PLACED).is_some());
     assert!(send(&mut rows).is_empty());
-    assert_eq!(rows.marked(1), []);
+    assert_eq!(rows.marked(&[1]), []);
     assert_eq!(send(&mut rows), [2]);
     acknowledge_and_mark(&mut rows, 2);
     assert_eq!(send(&mut rows), [4]);
@@ -83,7 +83,7 @@ fn a_row_is_known_until_its_mark_is_committed() {
     assert_eq!(admit(&mut rows, 1, "a"), Admitted::Known);
     rows.acknowledged(1, PLACED);
     assert_eq!(admit(&mut rows, 1, "a"), Admitted::Known);
-    rows.marked(1);
+    rows.marked(&[1]);
     assert_eq!(admit(&mut rows, 1, "a"), Admitted::Yes);
 }
 
@@ -100,7 +100,7 @@ fn rows_that_are_read_out_of_order_are_sent_in_order() {
         let sent =
             *[2, 1, 5, 7].iter().find(|seq| rows.acknowledged(**seq, PLACED).is_some()).unwrap();
         assert!(sent < expected || (sent, expected) == (2, 1));
-        rows.marked(1);
+        rows.marked(&[sent]);
         assert_eq!(send(&mut rows), [expected]);
     }
 }
@@ -131,7 +131,7 @@ fn a_parked_row_takes_the_rest_of_its_aggregate_out_of_memory() {
     admit(&mut rows, 4, "a");
     assert_eq!(send(&mut rows), [3]);
     assert_eq!(rows.to_park(10).len(), 1);
-    assert_eq!(rows.parked(1), [ReadAgain { bucket: 3, seq: 1 }]);
+    assert_eq!(rows.parked(&[1]), [ReadAgain { bucket: 3, seq: 1 }]);
     assert_eq!(rows.rows(), 1);
     assert!(!rows.has_unwritten());
 }

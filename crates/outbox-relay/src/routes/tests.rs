@@ -91,8 +91,8 @@ fn a_policy_for_an_unknown_topic_is_refused() {
 }
 
 #[test]
-fn each_topic_needs_a_connection() {
-    let env = [("ONCEBOX_KAFKA_ROUTES", "a=b,c=d,e=b"), ("ONCEBOX_DATABASE_POOL_MAX", "4")];
+fn each_topic_needs_two_connections() {
+    let env = [("ONCEBOX_KAFKA_ROUTES", "a=b,c=d,e=b"), ("ONCEBOX_DATABASE_POOL_MAX", "7")];
     let problems = load(&env).unwrap_err().to_string();
-    assert!(problems.contains("must be at least 5"), "{problems}");
+    assert!(problems.contains("must be at least 8"), "{problems}");
 }

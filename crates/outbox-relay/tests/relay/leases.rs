@@ -148,12 +148,10 @@ async fn a_relay_that_lost_a_bucket_parks_nothing_in_it() {
     let mut loser = rig.member(&[]).await;
     rig.let_any_row_in().await;
     rig.insert(&NewRow::of("")).await;
-    // It reads the row and finds it impossible; the statement that parks it comes with the next
-    // pass.
+    // It reads the row; that it is impossible shows in the next pass, and it is parked after that.
     loser.until("it reads", async |pass| pass.read == 1).await;
     let _winner = lose_all_leases(&rig, &loser).await;
-    loser.pass().await;
-    loser.pass().await;
+    loser.until("it reads it again, as it could not park it", async |pass| pass.read == 1).await;
     let sql = "SELECT count(*) FROM outbox WHERE parked_at IS NOT NULL";
     assert_eq!(rig.client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0), 0);
     assert_eq!(loser.metrics.rows_parked.get(), 0);

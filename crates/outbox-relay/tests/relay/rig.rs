@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use outbox_relay::{
     Destination, Keeper, Leases, Metrics, Occupant, Pass, Publisher, Relay, Route, Service,
-    Settings,
+    Session, Settings, Writer,
 };
 use pg_test::TestDatabase;
 use rdkafka::consumer::{Consumer as _, StreamConsumer};
@@ -109,10 +109,14 @@ impl Rig {
         let publisher = Publisher::new(&settings.kafka).unwrap();
         let route = Route::all(&settings).remove(0);
         let destination = Destination::new(route, metrics.clone(), readiness.condition("kafka"));
+        let pool = Pool::new(&settings.database, "outbox-relay").unwrap();
+        let session = Session::new(&pool, SOON, readiness.condition("database"));
+        let marks = metrics.mark_duration.clone();
+        let writer = Writer::spawn(id, Arc::clone(&destination.route), session, marks);
         let occupant = Occupant::new(&leases);
-        let relay = Relay::new(id, &settings, metrics.clone(), occupant, publisher, destination);
-        let connection =
-            Pool::new(&settings.database, "outbox-relay").unwrap().get().await.unwrap();
+        let relay =
+            Relay::new(&settings, metrics.clone(), occupant, publisher, destination, writer);
+        let connection = pool.get().await.unwrap();
         Member { keeper, leases, relay, connection, metrics, readiness }
     }
 
