@@ -2,7 +2,6 @@
 //! come back.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use harness::answers::Answers;
@@ -14,8 +13,8 @@ use harness::service::Wiring;
 use harness::stack::{Shape, Stack};
 use harness::topic::Topic;
 use tokio::sync::Mutex;
-use uuid::Uuid;
 
+use crate::charges::{charge, charge_until};
 use crate::context::{Context, tests};
 use crate::servers::unpublished;
 use crate::versions;
@@ -29,8 +28,6 @@ tests![
 const BROKERS: usize = 3;
 /// Three brokers are a gigabyte, and keep a machine busy.
 static ONE_CLUSTER: Mutex<()> = Mutex::const_new(());
-/// Between two charges of a load.
-const PAUSE: Duration = Duration::from_millis(20);
 /// Two relays, and whoever writes to the outbox.
 const RELAYS: Shape = Shape { apis: 0, relays: 2, consumers: 0 };
 
@@ -59,7 +56,8 @@ async fn brokers_killed_one_after_the_other_under_load_lose_nothing_and_keep_the
         over.store(true, Ordering::Relaxed);
         Ok(())
     };
-    let charges = charge_until(&charging, &answers, &over);
+    let api = charging.api(0);
+    let charges = charge_until(&api, &answers, &over);
     let versions = versions::write_until(&counting.wiring.database_url, &over);
     let ((), last, ()) = tokio::try_join!(charges, versions, kills)?;
 
@@ -84,7 +82,7 @@ async fn while_two_of_three_brokers_are_down_charges_go_on_and_are_published_whe
     let (mut servers, wiring) = cluster(context).await?;
     let stack = Stack::start(wiring, Shape::ONE).await?;
     let (client, answers) = (Client::default(), Answers::default());
-    charge(&stack, &answers).await?;
+    charge(&stack.api(0), &answers).await?;
     context.settle(&stack.wiring, &answers).await?;
     in_sync(&context.topic(&stack.wiring)).await?;
 
@@ -92,7 +90,7 @@ async fn while_two_of_three_brokers_are_down_charges_go_on_and_are_published_whe
     kafka.kill(0)?;
     kafka.kill(1)?;
     for _ in 0..CHARGES {
-        charge(&stack, &answers).await?;
+        charge(&stack.api(0), &answers).await?;
     }
     let errors = || stack.relays[0].metric("outbox_publish_errors_total", &[]);
     eventually_true(SOON, "the relay has met the missing brokers", async || {
@@ -173,22 +171,6 @@ async fn in_sync(topic: &Topic) -> Result<()> {
         Ok(topic.replication().await?.iter().all(|partition| partition.in_sync == BROKERS))
     })
     .await
-}
-
-async fn charge(stack: &Stack, answers: &Answers) -> Result<()> {
-    let key = Uuid::new_v4();
-    let answer = Client::default().charge(&stack.api(0), key, 4900).await?;
-    ensure!(answer.status == 201, "answered {} whatever Kafka does", answer.status);
-    answers.note(key, 4900, &answer);
-    Ok(())
-}
-
-async fn charge_until(stack: &Stack, answers: &Answers, over: &AtomicBool) -> Result<()> {
-    while !over.load(Ordering::Relaxed) {
-        charge(stack, answers).await?;
-        tokio::time::sleep(PAUSE).await;
-    }
-    Ok(())
 }
 
 async fn timeouts(stack: &Stack) -> Result<f64> {

@@ -4,8 +4,6 @@ use anyhow::{Context as _, Result};
 use harness::answers::Answers;
 use harness::client::Client;
 use harness::eventually::{SOON, eventually_true};
-use harness::hold::{Hold, When};
-use harness::postgres::connect;
 use harness::stack::{STOP_LIMIT, Shape, Stack};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
@@ -13,31 +11,7 @@ use uuid::Uuid;
 
 use crate::context::{Context, tests};
 
-tests![
-    a_consumer_killed_in_its_transaction_applies_the_event_once_afterwards,
-    a_topic_read_again_from_its_beginning_has_no_second_effect,
-];
-
-async fn a_consumer_killed_in_its_transaction_applies_the_event_once_afterwards(
-    context: &Context,
-) -> Result<()> {
-    let mut stack = context.stack(Shape::ONE).await?;
-    let (client, key, answers) = (Client::default(), Uuid::new_v4(), Answers::default());
-    let gate = Hold::gate(&stack.wiring.database_url, "receipts", When::Commit).await?;
-
-    answers.note(key, 4900, &client.charge(&stack.api(0), key, 4900).await?);
-    gate.wait_for_blocked(1).await?;
-    stack.consumers[0].kill()?;
-    gate.terminate_blocked().await?;
-    gate.release().await?;
-    assert_eq!(effects(&stack).await?, (0, 0), "inbox rows and receipts of a lost transaction");
-    stack.consumers[0].start_again().await?;
-
-    let verdict = context.settle(&stack.wiring, &answers).await?;
-    assert_eq!((verdict.charges, verdict.receipts), (1, 1));
-    assert_eq!(effects(&stack).await?, (1, 1));
-    stack.stop().await
-}
+tests![a_topic_read_again_from_its_beginning_has_no_second_effect,];
 
 async fn a_topic_read_again_from_its_beginning_has_no_second_effect(
     context: &Context,
@@ -66,14 +40,6 @@ async fn a_topic_read_again_from_its_beginning_has_no_second_effect(
     let verdict = context.settle(&stack.wiring, &answers).await?;
     assert_eq!(verdict.receipts, 20);
     stack.stop().await
-}
-
-/// Rows of the inbox, receipts.
-async fn effects(stack: &Stack) -> Result<(i64, i64)> {
-    let client = connect(&stack.wiring.database_url.parse()?).await?;
-    let sql = "SELECT (SELECT count(*) FROM inbox), (SELECT count(*) FROM receipts)";
-    let row = client.query_one(sql, &[]).await?;
-    Ok((row.get(0), row.get(1)))
 }
 
 async fn forget_offsets(context: &Context, stack: &Stack) -> Result<()> {

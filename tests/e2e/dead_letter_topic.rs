@@ -195,7 +195,7 @@ async fn poison(topic: &Topic, key: &str) -> Result<String> {
         ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
         ("of_any_bytes", b"\xff\0\x01"),
     ];
-    topic.produce(PARTITION, key, &headers, POISON).await?;
+    topic.produce(PARTITION, key, &headers, Some(POISON)).await?;
     Ok(id)
 }
 

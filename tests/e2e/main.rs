@@ -10,7 +10,9 @@
 
 mod attack;
 mod brokers;
+mod charges;
 mod consumer;
+mod consumer_faults;
 mod context;
 mod dead_letter_topic;
 mod faults;
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         outbox::trials(&shared),
         outbox_contract::trials(&shared),
         consumer::trials(&shared),
+        consumer_faults::trials(&shared),
         dead_letter_topic::trials(&shared),
         servers::trials(&shared),
         verification::trials(&shared),

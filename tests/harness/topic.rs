@@ -99,22 +99,31 @@ impl Topic {
         deleted.elements().iter().try_for_each(|it| it.error().context("deleting records"))
     }
 
-    /// One record as any producer may write it, acknowledged.
+    /// One record as any producer may write it, acknowledged; its offset.
     pub async fn produce(
         &self,
         partition: i32,
         key: &str,
         headers: &[(&str, &[u8])],
-        value: &[u8],
-    ) -> Result<()> {
+        value: Option<&[u8]>,
+    ) -> Result<i64> {
         let producer: FutureProducer =
             ClientConfig::new().set("bootstrap.servers", &self.brokers).create()?;
         let headers = headers.iter().fold(OwnedHeaders::new(), |all, (key, value)| {
             all.insert(Header { key, value: Some(*value) })
         });
-        let record = FutureRecord::to(&self.name).partition(partition).key(key).headers(headers);
-        let sent = producer.send(record.payload(value), REQUEST_LIMIT).await;
-        sent.map(|_placed| ()).map_err(|(error, _)| error).context("producing a record")
+        let record = FutureRecord { payload: value, ..FutureRecord::to(&self.name) };
+        let record = record.partition(partition).key(key).headers(headers);
+        let sent = producer.send(record, REQUEST_LIMIT).await;
+        let placed = sent.map_err(|(error, _)| error).context("producing a record")?;
+        Ok(placed.offset)
+    }
+
+    /// A copy of a record that was read.
+    pub async fn produce_again(&self, record: &Record, partition: i32) -> Result<i64> {
+        let headers = record.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let headers: Vec<_> = headers.collect();
+        self.produce(partition, &record.key, &headers, Some(&record.value)).await
     }
 
     /// Every record from the beginning to where the topic ends now, partition by partition.
