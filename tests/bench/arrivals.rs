@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use harness::postgres::connect;
@@ -18,8 +18,13 @@ use uuid::Uuid;
 /// A consumer that notes each event's arrival, on a thread of its own.
 pub struct Arrivals {
     over: Arc<AtomicBool>,
+    arrived: Arc<AtomicUsize>,
     seen: tokio::task::JoinHandle<Result<Seen>>,
 }
+
+/// What is published and does not arrive within this time is lost.
+const ARRIVED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 struct Seen {
@@ -37,7 +42,7 @@ pub struct Latency {
 }
 
 impl Arrivals {
-    /// Watches from the end of the topic on.
+    /// Watches from the beginning of the topic on, so that nothing is missed before it is there.
     pub fn watch(topic: &Topic) -> Result<Self> {
         let consumer: BaseConsumer = ClientConfig::new()
             .set("bootstrap.servers", &topic.brokers)
@@ -52,20 +57,27 @@ impl Arrivals {
         }
         consumer.assign(&all)?;
         let over = Arc::new(AtomicBool::new(false));
-        let stop = Arc::clone(&over);
-        let seen = tokio::task::spawn_blocking(move || note(&consumer, &stop));
-        Ok(Self { over, seen })
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let (stop, count) = (Arc::clone(&over), Arc::clone(&arrived));
+        let seen = tokio::task::spawn_blocking(move || note(&consumer, &stop, &count));
+        Ok(Self { over, arrived, seen })
     }
 
-    /// Ends, and holds what arrived against what the outbox says of it. Latencies are those of events
-    /// from `after` on, in seconds since 1970: what was before has warmed everything up.
+    /// Waits until all that is in the outbox has arrived, ends, and holds the one against the other.
+    /// Latencies are those of events from `after` on, in seconds since 1970: what was before has
+    /// warmed everything up.
     pub async fn latency(self, database_url: &str, after: f64) -> Result<Latency> {
-        self.over.store(true, Ordering::Relaxed);
-        let seen = self.seen.await??;
         let client = connect(&database_url.parse()?).await?;
         let sql = "SELECT id, extract(epoch FROM created_at)::float8 FROM outbox";
+        let rows = client.query(sql, &[]).await?;
+        let deadline = Instant::now() + ARRIVED_WITHIN;
+        while self.arrived.load(Ordering::Relaxed) < rows.len() && Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
+        }
+        self.over.store(true, Ordering::Relaxed);
+        let seen = self.seen.await??;
         let mut latency = Latency { micros: Histogram::new(3)?, duplicates: seen.copies, lost: 0 };
-        for row in client.query(sql, &[]).await? {
+        for row in rows {
             match seen.arrived.get(&row.get(0)) {
                 Some(_) if row.get::<_, f64>(1) < after => {}
                 Some(arrived) => {
@@ -91,7 +103,7 @@ pub fn now() -> Result<f64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }
 
-fn note(consumer: &BaseConsumer, over: &AtomicBool) -> Result<Seen> {
+fn note(consumer: &BaseConsumer, over: &AtomicBool, arrived: &AtomicUsize) -> Result<Seen> {
     let mut seen = Seen::default();
     while !over.load(Ordering::Relaxed) {
         // An error is a broker that is away: the client comes back by itself.
@@ -103,7 +115,10 @@ fn note(consumer: &BaseConsumer, over: &AtomicBool) -> Result<Seen> {
         let id = Uuid::try_parse_ascii(id.context("an event without ce_id")?)?;
         match seen.arrived.entry(id) {
             Entry::Occupied(_) => seen.copies += 1,
-            Entry::Vacant(first) => _ = first.insert(now),
+            Entry::Vacant(first) => {
+                first.insert(now);
+                arrived.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
     Ok(seen)

@@ -9,6 +9,7 @@
     reason = "the bans are for services; this is a client that makes up keys"
 )]
 
+mod apply;
 mod arm;
 mod arrivals;
 mod backlog;
@@ -38,8 +39,8 @@ use crate::rig::Rig;
 #[derive(Parser)]
 struct Arguments {
     /// Which: p1 (create), p1b (one connection), p2 (replay), p3 (contention), p4 (drain), p5 (commit
-    /// to consumer), p6 (published rows), p7 (a held snapshot), p10 (footprint), p12 (Kafka away);
-    /// all when none is named
+    /// to consumer), p6 (published rows), p7 (a held snapshot), p10 (footprint), p12 (Kafka away),
+    /// p13 (the consumer); all when none is named
     names: Vec<String>,
     /// Shorter and fewer rounds, for a first look
     #[arg(long)]
@@ -58,16 +59,16 @@ enum Command {
     Arm(arm::Arguments),
 }
 
-const BENCHES: [&str; 10] = ["p1", "p1b", "p2", "p3", "p4", "p5", "p6", "p7", "p10", "p12"];
+const BENCHES: [&str; 11] = ["p1", "p1b", "p2", "p3", "p4", "p5", "p6", "p7", "p10", "p12", "p13"];
 /// Those that need Kafka.
-const WITH_KAFKA: [&str; 5] = ["p4", "p5", "p6", "p7", "p12"];
+const WITH_KAFKA: [&str; 6] = ["p4", "p5", "p6", "p7", "p12", "p13"];
 
 /// How often, and how long.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
     pub rounds: usize,
     pub round: Duration,
-    /// Rows of a drain.
+    /// Rows of a drain, and events of a topic.
     pub backlog: i64,
     /// Published rows beside which a drain is measured.
     pub published: [i64; 3],
@@ -159,6 +160,9 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     }
     if chosen("p12") {
         path::outage(&mut rig, effort, &mut report).await?;
+    }
+    if chosen("p13") {
+        apply::run(&mut rig, effort, &mut report).await?;
     }
     rig.stop().await?;
     report.finish()

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use harness::eventually::eventually_true;
 use harness::postgres::connect;
 use harness::service::Service;
 use harness::topic::Topic;
@@ -19,8 +20,11 @@ use crate::rig::{Arm, Rig};
 const STEADY: u32 = 1000;
 /// Connections are made and code is compiled, in Kafka above all, before anything is measured.
 const WARM_UP: Duration = Duration::from_secs(3);
-/// How long a new pair of relays takes to share the buckets.
-const SETTLED: Duration = Duration::from_secs(3);
+/// A load costs the database something for a while: 3.3 % of a core right after it, 1.5 % then.
+const AFTERMATH: Duration = Duration::from_secs(5);
+/// Of a load, before a relay is killed in it.
+const UNDISTURBED: Duration = Duration::from_secs(3);
+const SHARED_WITHIN: Duration = Duration::from_secs(60);
 const PARITY_WITHIN: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -57,7 +61,8 @@ pub async fn latency(rig: &mut Rig, effort: Effort, report: &mut Report) -> Resu
 /// What a relay costs that has nothing to do, with what it costs PostgreSQL.
 async fn idle(rig: &mut Rig, effort: Effort, report: &mut Report) -> Result<()> {
     let path = Path::start(rig, "idle", 1).await?;
-    tokio::time::sleep(SETTLED).await;
+    path.parity().await?;
+    tokio::time::sleep(AFTERMATH).await;
     let (before, start) = (path.used()?, Instant::now());
     tokio::time::sleep(effort.round).await;
     #[expect(clippy::cast_precision_loss, reason = "a few ticks")]
@@ -71,11 +76,11 @@ async fn idle(rig: &mut Rig, effort: Effort, report: &mut Report) -> Result<()> 
 /// One of two relays dies: its events go on when its lease has run out.
 async fn killed(rig: &mut Rig, effort: Effort, report: &mut Report) -> Result<()> {
     let mut path = Path::start(rig, "p5-killed", 2).await?;
-    tokio::time::sleep(SETTLED).await;
+    path.shared().await?;
     let charges = load::paced(path.api.addr, STEADY, effort.steady.max(Duration::from_secs(10)));
     let relay = path.relays.first_mut().context("invariant: two relays")?;
     let kill = async {
-        tokio::time::sleep(SETTLED).await;
+        tokio::time::sleep(UNDISTURBED).await;
         relay.kill()
     };
     let (load, killed) = tokio::join!(charges, kill);
@@ -183,10 +188,21 @@ impl Path {
         Ok(())
     }
 
+    /// Waits until every relay has buckets, and each bucket a relay.
+    async fn shared(&self) -> Result<()> {
+        let client = connect(&self.api.database_url.parse()?).await?;
+        let sql =
+            "SELECT count(DISTINCT owner) = $1 AND every(coalesce(leased_until > now(), false))
+                   FROM outbox_buckets";
+        let relays = i64::try_from(self.relays.len())?;
+        eventually_true(SHARED_WITHIN, "the relays share the buckets", async || {
+            Ok(client.query_one(sql, &[&relays]).await?.get(0))
+        })
+        .await
+    }
+
     async fn end(self) -> Result<Latency> {
         self.parity().await?;
-        // What was published last is still on its way to the consumer.
-        tokio::time::sleep(Duration::from_secs(1)).await;
         let latency = self.arrivals.latency(&self.api.database_url, self.warm).await?;
         self.topic.delete().await?;
         Ok(latency)

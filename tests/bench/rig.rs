@@ -107,6 +107,27 @@ impl Rig {
         Service::start(Role::OutboxRelay, name, &wiring).await
     }
 
+    /// A consumer of this topic in a group of its own, with a batch of its own if it is said.
+    pub async fn consumer(
+        &self,
+        group: &str,
+        database_url: &str,
+        topic: &Topic,
+        batch: Option<&str>,
+    ) -> Result<Service> {
+        let batch = batch.map(|batch| {
+            (Role::ChargeConsumer, "ONCEBOX_CONSUMER_BATCH".to_owned(), batch.to_owned())
+        });
+        let wiring = Wiring {
+            kafka_brokers: topic.brokers.clone(),
+            topic: topic.name.clone(),
+            group: format!("{}-{group}", topic.name),
+            extra: batch.into_iter().collect(),
+            ..self.wiring(database_url)
+        };
+        Service::start(Role::ChargeConsumer, &format!("bench-consumer-{group}"), &wiring).await
+    }
+
     /// The product, with these settings.
     pub async fn product(&mut self, name: &str, settings: &[(&str, &str)]) -> Result<Arm> {
         let database_url = self.database().await?;

@@ -33,8 +33,11 @@ const METADATA_INTERVAL_MS: &str = "10000";
 const RECONNECT_MAX_MS: &str = "2000";
 /// Fetched ahead, of each partition at once and in all: a few batches, since what is queued here is
 /// memory that is used. A record that is larger is fetched by itself.
-const FETCH_BYTES_MAX: &str = "524288";
-const QUEUED_MAX_KIB: &str = "2048";
+const FETCH_BYTES_MAX: &str = "131072";
+const QUEUED_MAX_KIB: &str = "512";
+/// How long a partition is not fetched after the queue was found full. The default is a second, in
+/// which the queue runs dry.
+const FULL_QUEUE_BACKOFF_MS: &str = "10";
 /// Leaving the group may take as long as the broker likes (rust-rdkafka #509). Then the session
 /// timeout does what this did not.
 const LEAVE_DEADLINE: Duration = Duration::from_secs(5);
@@ -265,7 +268,8 @@ fn client_config(settings: &KafkaSettings, application: &str) -> ClientConfig {
         .set("allow.auto.create.topics", "false")
         .set("reconnect.backoff.max.ms", RECONNECT_MAX_MS)
         .set("fetch.message.max.bytes", FETCH_BYTES_MAX)
-        .set("queued.max.messages.kbytes", QUEUED_MAX_KIB);
+        .set("queued.max.messages.kbytes", QUEUED_MAX_KIB)
+        .set("fetch.queue.backoff.ms", FULL_QUEUE_BACKOFF_MS);
     config
 }
 
